@@ -1,0 +1,50 @@
+//! The time source. Production reads the system clock here and nowhere else, so that tests can
+//! drive time.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Milliseconds since 1970, from somewhere.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// Now, in milliseconds since 1970.
+    fn now_ms(&self) -> u64;
+}
+
+/// The operating system's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
+    fn now_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+impl ManualClock {
+    /// A clock that shows `now_ms`.
+    pub fn at(now_ms: u64) -> Self {
+        Self(AtomicU64::new(now_ms))
+    }
+
+    /// Moves the clock on.
+    pub fn advance_ms(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::SeqCst);
+    }
+
+    /// Sets the clock, backwards too.
+    pub fn set_ms(&self, now_ms: u64) {
+        self.0.store(now_ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ms(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}

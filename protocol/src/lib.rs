@@ -1,0 +1,35 @@
+//! The shared words of Martlet: what a proxy, a storage node and a background worker say to each
+//! other, and nothing of how any of them does its work.
+//!
+//! * [`id`]: newtypes for everything that has a number: buckets, writes, extents, devices.
+//! * [`stamp`]: the total order of writes (a hybrid logical clock), and [`clock`], its time source.
+//! * [`key`]: where a register lives in the index: bucket, kind, shard, name.
+//! * [`entry`]: what a register holds: objects, buckets, uploads and parts, or a tombstone.
+//! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
+//! * [`extent`]: immutable runs of object bytes, and who owns them.
+//! * [`backend`]: the seam. Everything that a storage node offers, as one trait.
+//! * [`limits`]: every bound in one place, checked against each other when compiled.
+//! * [`error`]: one error whose kind says what the caller should do.
+//!
+//! Nothing here knows rings or disks.
+
+pub mod backend;
+pub mod clock;
+pub mod entry;
+pub mod error;
+pub mod extent;
+pub mod id;
+pub mod key;
+pub mod limits;
+pub mod register;
+pub mod stamp;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use backend::{Backend, ByteStream};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use entry::Entry;
+pub use error::{Error, ErrorKind, Result};
+pub use id::{BucketId, DeviceId, ExtentId, Partition, PolicyId, Shard, UploadId, WriteId};
+pub use key::{RegisterKey, RegisterKind};
+pub use stamp::{Stamp, StampSource, WriterId};
