@@ -133,6 +133,9 @@ pub struct EntryWrite {
     pub generation: u64,
     /// Refuse the write past this time, in milliseconds since 1970 (rules X2, T2).
     pub commit_by_ms: u64,
+    /// The extents of the entry that this one supersedes are still wanted, by this entry (new tags,
+    /// same bytes) or by another (a part that its object took over): they don't become garbage.
+    pub keep_body: bool,
 }
 
 /// What became of a write.
