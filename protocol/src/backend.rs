@@ -54,6 +54,7 @@ pub trait Backend: Send + Sync {
     async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()>;
 
     /// Removes every register and fence of a bucket that was deleted and fenced with `open: false`.
+    /// Extents that its entries name become garbage.
     async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()>;
 
     /// Stores an extent: 1 byte up to [`EXTENT_BYTES_MAX`](crate::limits::EXTENT_BYTES_MAX).

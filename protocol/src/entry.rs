@@ -235,6 +235,8 @@ pub enum UploadState {
         order: Stamp,
         /// The object to write.
         object: Box<Object>,
+        /// What must hold of the key when it is written.
+        condition: KeyCondition,
     },
     /// The object was written; a retried Complete gets the same answer.
     Completed {
@@ -245,6 +247,15 @@ pub enum UploadState {
     },
     /// It was aborted; its parts are being freed.
     Aborted,
+}
+
+/// What must hold of a key when an upload becomes its object: tags without quotes, `*` for any.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyCondition {
+    /// An object with one of these tags exists.
+    pub if_match: Option<Vec<String>>,
+    /// No object with one of these tags exists.
+    pub if_none_match: Option<Vec<String>>,
 }
 
 /// A part of an upload.

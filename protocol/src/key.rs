@@ -15,7 +15,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::id::{BucketId, Shard, UploadId};
+use crate::id::{BucketId, Shard, UploadId, WriteId};
 
 /// What a register holds, and so what its name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -25,7 +25,8 @@ pub enum RegisterKind {
     Object = 1,
     /// A multipart upload; the name is key, NUL, upload id, so that uploads list in S3's order.
     Upload = 2,
-    /// A part; the name is upload id, part number.
+    /// A part; the name is upload id, part number, write id: a part that is sent again gets a
+    /// register of its own, so that nothing a Complete has chosen is ever overwritten.
     Part = 3,
 }
 
@@ -103,17 +104,24 @@ impl RegisterKey {
         }
     }
 
-    /// The register of part `number` of an upload of `key`.
-    pub fn part(bucket: BucketId, shards: u16, key: &str, upload: UploadId, number: u16) -> Self {
-        let mut name = BytesMut::with_capacity(18);
+    /// The register of one write of part `number`, beside the register of its upload.
+    pub fn part(beside: &Self, upload: UploadId, number: u16, write_id: WriteId) -> Self {
+        let mut name = BytesMut::with_capacity(34);
         name.put_slice(&upload.0);
         name.put_u16(number);
+        name.put_slice(&write_id.0);
         Self {
-            bucket,
-            shard: shard_of(key.as_bytes(), shards),
+            bucket: beside.bucket,
+            shard: beside.shard,
             kind: RegisterKind::Part,
             name: name.freeze(),
         }
+    }
+
+    /// The number in the name of a part's register.
+    pub fn part_number(name: &[u8]) -> Option<u16> {
+        let number = name.get(16..18)?;
+        Some(u16::from_be_bytes([number[0], number[1]]))
     }
 
     /// The bytes before the names of one kind in one shard of one bucket.
@@ -225,8 +233,11 @@ mod tests {
         let bucket = BucketId::random();
         let upload = UploadId::random();
         let object = RegisterKey::object(bucket, 16, "a/b");
-        assert_eq!(object.shard, RegisterKey::upload(bucket, 16, "a/b", upload).shard);
-        assert_eq!(object.shard, RegisterKey::part(bucket, 16, "a/b", upload, 7).shard);
+        let upload_key = RegisterKey::upload(bucket, 16, "a/b", upload);
+        assert_eq!(object.shard, upload_key.shard);
+        let part = RegisterKey::part(&upload_key, upload, 7, WriteId::random());
+        assert_eq!(object.shard, part.shard);
+        assert_eq!(RegisterKey::part_number(&part.name), Some(7));
     }
 
     #[test]

@@ -43,6 +43,11 @@ impl Stamp {
     /// Bytes of an encoded stamp.
     pub const BYTES: usize = 16;
 
+    /// The lowest stamp of a millisecond.
+    pub const fn at_ms(ms: u64) -> Self {
+        Self { time: ms << COUNTER_BITS, writer: WriterId(0) }
+    }
+
     /// The stamp's physical part, in milliseconds since 1970.
     pub fn time_ms(self) -> u64 {
         self.time >> COUNTER_BITS

@@ -1,0 +1,98 @@
+//! What every implementation of [`Backend`] promises, as tests.
+//!
+//! Each check takes a backend and one of its devices, works in a bucket of its own, and panics with
+//! what was broken. What these checks do not see: whether an effect outlives a crash, and whether
+//! bytes that changed on disk are noticed. Those need the disk's own tests.
+
+#![expect(clippy::unwrap_used, reason = "these are tests, in a form that other crates can run")]
+
+mod buckets;
+mod extents;
+mod listing;
+mod registers;
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use crate::backend::{Backend, ByteStream, EntryWrite};
+use crate::clock::{Clock, SystemClock};
+use crate::entry::{Attributes, Body, ETag, Entry, Manifest, Object, Value};
+use crate::error::Error;
+use crate::extent::{ExtentRef, ExtentRole, Owner};
+use crate::id::{BucketId, DeviceId, PolicyId, WriteId};
+use crate::key::RegisterKey;
+use crate::register::WriteMode;
+use crate::stamp::{Stamp, WriterId};
+
+/// Runs every check against one device, by the system's clock.
+pub async fn all(backend: &dyn Backend, device: DeviceId) {
+    registers::all(backend, device).await;
+    listing::all(backend, device).await;
+    buckets::all(backend, device).await;
+    extents::all(backend, device).await;
+}
+
+/// A stamp `ticks` after the present second.
+fn stamp(ticks: u64) -> Stamp {
+    let second = SystemClock.now_ms() / 10_000 * 10_000;
+    Stamp { time: (second << 16) + ticks, writer: WriterId(1) }
+}
+
+fn object(body: Body) -> Value {
+    Value::Object(Box::new(Object {
+        size: 3,
+        etag: ETag::Md5([7; 16]),
+        modified_ms: 1,
+        attributes: Attributes::default(),
+        checksums: Vec::new(),
+        upload: None,
+        body,
+    }))
+}
+
+fn in_extents(extents: Vec<ExtentRef>) -> Body {
+    Body::Extents(Manifest { policy: PolicyId(0), extents, parts: Vec::new() })
+}
+
+/// A plain write of an empty object.
+fn plain(key: &RegisterKey, order: Stamp) -> EntryWrite {
+    EntryWrite {
+        key: key.clone(),
+        entry: Entry { order, write_id: WriteId::random(), value: object(Body::Empty) },
+        inline: None,
+        mode: WriteMode::Fresh,
+        generation: 1,
+        commit_by_ms: u64::MAX,
+        keep_body: false,
+    }
+}
+
+fn tombstone(key: &RegisterKey, order: Stamp) -> EntryWrite {
+    let mut write = plain(key, order);
+    write.entry.value = Value::Tombstone;
+    write
+}
+
+fn register(bucket: BucketId, name: &str) -> RegisterKey {
+    RegisterKey::object(bucket, 4, name)
+}
+
+fn owner(bucket: BucketId) -> Owner {
+    Owner {
+        bucket,
+        key: "key".into(),
+        write_id: WriteId::random(),
+        upload: None,
+        role: ExtentRole::Data,
+        offset: 0,
+    }
+}
+
+fn body(pieces: Vec<Result<Bytes, Error>>) -> ByteStream {
+    futures::stream::iter(pieces).boxed()
+}
+
+/// Bytes that differ from place to place.
+fn pattern(length: usize) -> Bytes {
+    (0..length).map(|at| u8::try_from((at * 7 + at / 251) % 256).unwrap_or(0)).collect()
+}

@@ -1,0 +1,142 @@
+//! Listings: order, shards, prefixes, beginnings, pages, folding.
+
+use bytes::Bytes;
+
+use super::{plain, register, stamp, tombstone};
+use crate::backend::{Backend, ListReply, ListRequest, ListStart};
+use crate::id::{BucketId, DeviceId, Shard, UploadId};
+use crate::key::{RegisterKey, RegisterKind};
+
+const NAMES: [&str; 10] =
+    ["a", "a/", "a/1", "a/2", "a/b/3", "a0", "b//c", "b/x", "\u{e9}", "\u{1f980}"];
+
+pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
+    let bucket = BucketId::random();
+    for (tick, name) in (1..).zip(NAMES) {
+        backend.write(device, plain(&register(bucket, name), stamp(tick))).await.unwrap();
+    }
+    let upload = RegisterKey::upload(bucket, 4, "a/1", UploadId::random());
+    backend.write(device, plain(&upload, stamp(1))).await.unwrap();
+    let promised_only = register(bucket, "a/never written");
+    backend.promise(device, &promised_only, stamp(1)).await.unwrap();
+
+    names_come_in_the_order_of_their_bytes(backend, device, bucket).await;
+    prefixes_and_beginnings_bound_a_listing(backend, device, bucket).await;
+    pages_follow_one_another(backend, device, bucket).await;
+    only_the_shards_asked_for_are_listed(backend, device, bucket).await;
+    folding_keeps_the_first_live_name(backend, device, bucket).await;
+}
+
+fn request(bucket: BucketId, prefix: &'static str, start: ListStart) -> ListRequest {
+    ListRequest {
+        bucket,
+        shards: (0..4).map(Shard).collect(),
+        kind: RegisterKind::Object,
+        prefix: Bytes::from(prefix),
+        start,
+        limit: 100,
+        fold: None,
+    }
+}
+
+fn names(reply: &ListReply) -> Vec<&str> {
+    let names = reply.entries.iter().map(|(name, _)| std::str::from_utf8(name).unwrap());
+    names.collect()
+}
+
+async fn names_come_in_the_order_of_their_bytes(
+    backend: &dyn Backend,
+    device: DeviceId,
+    bucket: BucketId,
+) {
+    let reply = backend.list(device, &request(bucket, "", ListStart::First)).await.unwrap();
+    assert_eq!(names(&reply), NAMES, "entries of other kinds and bare promises don't count");
+    assert!(!reply.truncated);
+    for (name, entry) in reply.entries {
+        let key = register(bucket, std::str::from_utf8(&name).unwrap());
+        let view = backend.read(device, &key, crate::backend::Want::Entry).await.unwrap();
+        assert_eq!(view.entry, Some(entry), "a listing shows what a read does");
+    }
+}
+
+async fn prefixes_and_beginnings_bound_a_listing(
+    backend: &dyn Backend,
+    device: DeviceId,
+    bucket: BucketId,
+) {
+    let cases: [(&str, ListStart, &[&str]); 7] = [
+        ("a/", ListStart::First, &["a/", "a/1", "a/2", "a/b/3"]),
+        ("a/", ListStart::At("a/1".into()), &["a/1", "a/2", "a/b/3"]),
+        ("a/", ListStart::After("a/1".into()), &["a/2", "a/b/3"]),
+        ("a/", ListStart::After("A".into()), &["a/", "a/1", "a/2", "a/b/3"]),
+        ("a/", ListStart::At("b".into()), &[]),
+        ("", ListStart::After("b/x".into()), &["\u{e9}", "\u{1f980}"]),
+        ("zz", ListStart::First, &[]),
+    ];
+    for (prefix, start, expected) in cases {
+        let request = request(bucket, prefix, start);
+        let reply = backend.list(device, &request).await.unwrap();
+        assert_eq!(names(&reply), expected, "{request:?}");
+    }
+}
+
+async fn pages_follow_one_another(backend: &dyn Backend, device: DeviceId, bucket: BucketId) {
+    for limit in 1..=NAMES.len() + 1 {
+        let mut seen = Vec::new();
+        let mut request = ListRequest { limit, ..request(bucket, "", ListStart::First) };
+        loop {
+            let reply = backend.list(device, &request).await.unwrap();
+            assert!(reply.entries.len() <= limit);
+            seen.extend(names(&reply).into_iter().map(str::to_owned));
+            if !reply.truncated {
+                break;
+            }
+            let (last, _) = reply.entries.last().expect("a truncated page holds something");
+            request.start = ListStart::After(last.clone());
+        }
+        assert_eq!(seen, NAMES, "in pages of {limit}");
+    }
+}
+
+async fn only_the_shards_asked_for_are_listed(
+    backend: &dyn Backend,
+    device: DeviceId,
+    bucket: BucketId,
+) {
+    let mut seen = Vec::new();
+    for shard in (0..4).map(Shard) {
+        let request = ListRequest { shards: vec![shard], ..request(bucket, "", ListStart::First) };
+        let reply = backend.list(device, &request).await.unwrap();
+        for name in names(&reply) {
+            assert_eq!(register(bucket, name).shard, shard);
+            seen.push(name.to_owned());
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, NAMES);
+}
+
+async fn folding_keeps_the_first_live_name(
+    backend: &dyn Backend,
+    device: DeviceId,
+    bucket: BucketId,
+) {
+    backend.write(device, tombstone(&register(bucket, "a/"), stamp(100))).await.unwrap();
+    let mut folded = request(bucket, "", ListStart::First);
+    folded.fold = Some("/".into());
+    let reply = backend.list(device, &folded).await.unwrap();
+    let expected = ["a", "a/", "a/1", "a0", "b//c", "\u{e9}", "\u{1f980}"];
+    assert_eq!(names(&reply), expected, "a tombstone folds nothing");
+    folded.prefix = "a/".into();
+    let reply = backend.list(device, &folded).await.unwrap();
+    assert_eq!(names(&reply), ["a/", "a/1", "a/2", "a/b/3"], "the prefix itself doesn't fold");
+    folded.prefix = Bytes::new();
+    folded.fold = Some("//".into());
+    let reply = backend.list(device, &folded).await.unwrap();
+    assert_eq!(names(&reply), NAMES, "a delimiter may be longer than a character");
+    folded.fold = Some("/".into());
+    folded.limit = 3;
+    let reply = backend.list(device, &folded).await.unwrap();
+    assert_eq!(names(&reply), ["a", "a/", "a/1"]);
+    assert!(reply.truncated, "what is folded away doesn't fill a page");
+}

@@ -1,0 +1,208 @@
+//! A backend that lets chosen calls fail or come late.
+//!
+//! Fault model: a call is refused before it has any effect, or takes effect and its reply is lost,
+//! or is late. Nothing here corrupts bytes or tears writes: that is the disk's business.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::backend::{
+    Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
+    ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{ExtentRecord, ExtentRef};
+use crate::id::{BucketId, DeviceId, ExtentId};
+use crate::key::RegisterKey;
+use crate::stamp::Stamp;
+
+/// The calls of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after its method")]
+pub enum Op {
+    Read,
+    Write,
+    Promise,
+    List,
+    Fence,
+    PurgeBucket,
+    WriteExtent,
+    ReadExtent,
+    StatExtent,
+    DeleteExtents,
+    ListExtents,
+    Garbage,
+    ForgetGarbage,
+}
+
+/// A call that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Which.
+    pub op: Op,
+    /// For which device.
+    pub device: DeviceId,
+    /// The register, for calls that have one.
+    pub key: Option<&'a RegisterKey>,
+    /// What is to be written, for [`Op::Write`].
+    pub write: Option<&'a EntryWrite>,
+}
+
+/// What happens to a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// It is refused without any effect.
+    Refuse(ErrorKind),
+    /// It takes effect, and its reply is lost.
+    LoseReply(ErrorKind),
+    /// It is late.
+    Delay(Duration),
+    /// It takes effect, and never comes back.
+    Hang,
+}
+
+type Choose = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
+
+/// A backend in which a test decides about every call.
+pub struct FaultyBackend {
+    inner: Arc<dyn Backend>,
+    choose: Box<Choose>,
+}
+
+impl FaultyBackend {
+    /// Wraps `inner`; `choose` is asked before each call.
+    pub fn new(
+        inner: Arc<dyn Backend>,
+        choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    ) -> Self {
+        Self { inner, choose: Box::new(choose) }
+    }
+
+    async fn through<T>(
+        &self,
+        call: Call<'_>,
+        effect: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        match (self.choose)(&call) {
+            Fault::None => effect.await,
+            Fault::Refuse(kind) => Err(Error::new(kind, format!("{:?} was refused", call.op))),
+            Fault::LoseReply(kind) => {
+                effect.await?;
+                Err(Error::new(kind, format!("the reply to {:?} was lost", call.op)))
+            }
+            Fault::Delay(by) => {
+                tokio::time::sleep(by).await;
+                effect.await
+            }
+            Fault::Hang => {
+                effect.await?;
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+fn on(op: Op, device: DeviceId) -> Call<'static> {
+    Call { op, device, key: None, write: None }
+}
+
+fn at(op: Op, device: DeviceId, key: &RegisterKey) -> Call<'_> {
+    Call { op, device, key: Some(key), write: None }
+}
+
+#[async_trait]
+impl Backend for FaultyBackend {
+    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+        self.through(at(Op::Read, device, key), self.inner.read(device, key, want)).await
+    }
+
+    async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        let copy = write.clone();
+        let call = Call { op: Op::Write, device, key: Some(&copy.key), write: Some(&copy) };
+        self.through(call, self.inner.write(device, write)).await
+    }
+
+    async fn promise(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        ballot: Stamp,
+    ) -> Result<PromiseReply> {
+        self.through(at(Op::Promise, device, key), self.inner.promise(device, key, ballot)).await
+    }
+
+    async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        self.through(on(Op::List, device), self.inner.list(device, request)).await
+    }
+
+    async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
+        self.through(on(Op::Fence, device), self.inner.fence(device, fence)).await
+    }
+
+    async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()> {
+        self.through(on(Op::PurgeBucket, device), self.inner.purge_bucket(device, bucket)).await
+    }
+
+    async fn write_extent(
+        &self,
+        device: DeviceId,
+        extent: NewExtent,
+        body: ByteStream,
+    ) -> Result<ExtentRef> {
+        let effect = self.inner.write_extent(device, extent, body);
+        self.through(on(Op::WriteExtent, device), effect).await
+    }
+
+    async fn read_extent(
+        &self,
+        device: DeviceId,
+        id: ExtentId,
+        range: Range<u64>,
+    ) -> Result<ByteStream> {
+        let effect = self.inner.read_extent(device, id, range);
+        self.through(on(Op::ReadExtent, device), effect).await
+    }
+
+    async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {
+        self.through(on(Op::StatExtent, device), self.inner.stat_extent(device, id)).await
+    }
+
+    async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        self.through(on(Op::DeleteExtents, device), self.inner.delete_extents(device, ids)).await
+    }
+
+    async fn list_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        limit: usize,
+    ) -> Result<Vec<ExtentRecord>> {
+        let effect = self.inner.list_extents(device, after, limit);
+        self.through(on(Op::ListExtents, device), effect).await
+    }
+
+    async fn garbage(
+        &self,
+        device: DeviceId,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<Garbage>> {
+        let effect = self.inner.garbage(device, before_ms, limit);
+        self.through(on(Op::Garbage, device), effect).await
+    }
+
+    async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
+        let effect = self.inner.forget_garbage(device, garbage);
+        self.through(on(Op::ForgetGarbage, device), effect).await
+    }
+
+    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
+        self.inner.devices().await
+    }
+}
