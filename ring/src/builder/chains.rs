@@ -1,0 +1,124 @@
+//! The last resort of balancing: when nobody who holds too much can give to anyone who needs more,
+//! neither straight nor over one between, a chain of several devices often can.
+//!
+//! A breadth-first search over devices, from all that hold too much at once: device b follows device
+//! a if some replica on a may go to b. The shortest chain that ends at a device in need is made, and
+//! the search begins again.
+
+use std::collections::VecDeque;
+
+use super::needs::Needs;
+use super::rules::Strictness;
+use super::state::{Replica, State, Whose};
+use super::tree::{LEAF, ROOT};
+use crate::table::NOBODY;
+
+/// Searches for a taker in one run of chains: some tenths of a second at most.
+const SEARCHES_MAX: usize = 200_000;
+
+/// How a search came to a device: which replica it would get.
+type Link = Option<Replica>;
+
+impl State<'_> {
+    /// Makes chains until there are no more, or the searches are used up. Says whether it made any.
+    pub(super) fn chains(&mut self) -> bool {
+        let mut searches_left = SEARCHES_MAX;
+        let mut made = false;
+        let mut held = self.movable_by_holder();
+        while self.excess > 0
+            && let Some((links, last)) = self.search(&held, &mut searches_left)
+        {
+            match self.make(&links, last) {
+                Ok(()) => made = true,
+                Err(obstacle) => {
+                    held[usize::from(self.slot(obstacle))].retain(|replica| *replica != obstacle);
+                }
+            }
+        }
+        made
+    }
+
+    fn movable_by_holder(&self) -> Vec<Vec<Replica>> {
+        let mut held = vec![Vec::new(); self.rules.tree.paths.len()];
+        for partition in 0..self.table.parts() {
+            for replica in self.replicas(partition).filter(|replica| self.is_movable(*replica)) {
+                held[usize::from(self.slot(replica))].push(replica);
+            }
+        }
+        held
+    }
+
+    /// The shortest chain: for each device that was met how it was, and the device in need.
+    fn search(
+        &mut self,
+        held: &[Vec<Replica>],
+        searches_left: &mut usize,
+    ) -> Option<(Vec<Link>, u16)> {
+        let mut links: Vec<Link> = vec![None; held.len()];
+        let (mut unmet, mut queue) = self.unmet_and_over();
+        while let Some(from) = queue.pop_front() {
+            for &replica in &held[usize::from(from)] {
+                if self.slot(replica) != from || !self.is_movable(replica) {
+                    continue;
+                }
+                while unmet.of(ROOT) > 0 {
+                    *searches_left = searches_left.checked_sub(1)?;
+                    let among = Whose::These(&unmet);
+                    let Some(to) = self.find(replica, among, Strictness::Bounds) else { break };
+                    links[usize::from(to)] = Some(replica);
+                    if self.needs.of(self.rules.tree.leaf(to)) > 0 {
+                        return Some((links, to));
+                    }
+                    unmet.lower(&self.rules.tree, &self.rules.tree.paths[usize::from(to)], 1);
+                    queue.push_back(to);
+                }
+            }
+        }
+        None
+    }
+
+    /// Devices that a chain may go over, and those that it may begin at.
+    fn unmet_and_over(&self) -> (Needs, VecDeque<u16>) {
+        let tree = &self.rules.tree;
+        let (mut unmet, mut over) = (Needs::new(tree), VecDeque::new());
+        for leaf in tree.level(LEAF) {
+            let slot = tree.element(leaf).slot;
+            if self.is_over(slot) {
+                over.push_back(slot);
+            } else if self.everyone.of(leaf) > 0 {
+                unmet.raise(tree, &tree.paths[usize::from(slot)], 1);
+            }
+        }
+        (unmet, over)
+    }
+
+    /// Makes a chain from its end, or nothing of it: two of its replicas may be of one partition, of
+    /// which only one may move. Then it says which replica was in the way.
+    fn make(&mut self, links: &[Link], last: u16) -> Result<(), Replica> {
+        let mut done: Vec<(Replica, u16)> = Vec::new();
+        let mut to = last;
+        while let Some(replica) = links[usize::from(to)] {
+            let from = self.slot(replica);
+            if !self.is_movable(replica) || !self.may_take(replica, to) {
+                for (replica, holder) in done.into_iter().rev() {
+                    self.assign(replica, holder);
+                }
+                return Err(replica);
+            }
+            self.assign(replica, to);
+            done.push((replica, from));
+            to = from;
+        }
+        Ok(())
+    }
+
+    /// Whether a move leaves a partition no worse.
+    fn may_take(&mut self, replica: Replica, to: u16) -> bool {
+        let row = self.table.row_mut(replica.partition);
+        let before = self.rules.faults(row);
+        let holder = std::mem::replace(&mut row[replica.column], to);
+        let after = self.rules.faults(row);
+        row[replica.column] = holder;
+        holder != NOBODY && after <= before
+    }
+}

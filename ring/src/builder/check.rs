@@ -1,0 +1,93 @@
+//! What is wrong with a builder, and what an attentive colleague would say about it.
+
+use martlet_protocol::DeviceId;
+
+use super::targets::Targets;
+use super::tree::Tree;
+use super::{Builder, no_ring_yet};
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Fewer replicas than this on a device can't be balanced within a percent.
+const PARTS_FEW: f64 = 100.0;
+/// With more than this on a device there is room for a cluster a thousand times larger: beyond it
+/// they cost memory and comparisons for nothing.
+const PARTS_MANY: f64 = 200_000.0;
+
+impl Builder {
+    /// Looks for contradictions: replicas without a device, two on one device.
+    pub fn validate(&self) -> Result<()> {
+        let Some(table) = &self.table else { return Err(no_ring_yet()) };
+        for (partition, row) in table.rows() {
+            for (column, slot) in row.iter().enumerate() {
+                if usize::from(*slot) >= self.devices.len() {
+                    return Err(Error::corrupt(format!(
+                        "replica {column} of partition {partition} has no device: restore the \
+                         builder from its ring file"
+                    )));
+                }
+                if row[..column].contains(slot) {
+                    let id = self.devices[usize::from(*slot)].id;
+                    return Err(Error::corrupt(format!(
+                        "{id} holds two replicas of partition {partition}: rebalance"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What an attentive colleague would say about the settings.
+    pub fn advice(&self) -> Vec<String> {
+        let live: Vec<&Device> = self.devices().filter(|device| device.weight > 0.0).collect();
+        let heaviest = live.iter().map(|device| device.weight).fold(0.0, f64::max);
+        let total: f64 = live.iter().map(|device| device.weight).sum();
+        if live.is_empty() {
+            return vec!["no device has weight yet: add some".to_owned()];
+        }
+        let parts = f64::from(1u32 << self.settings.part_power);
+        let replicas = parts * self.settings.replicas;
+        let count = f64::from(u32::try_from(live.len()).expect("at most 2^16 devices"));
+        let mut advice = Vec::new();
+        if replicas / count < PARTS_FEW {
+            advice.push(format!(
+                "part power {} gives each of {count} devices about {:.0} replicas, too few to \
+                 balance within 1 %: use `increase-part-power`, or begin with a larger one",
+                self.settings.part_power,
+                replicas / count
+            ));
+        }
+        if replicas / count > PARTS_MANY {
+            advice.push(format!(
+                "part power {} gives each of {count} devices about {:.0} replicas, more than it \
+                 can use: every partition costs memory and comparisons; begin with a smaller one",
+                self.settings.part_power,
+                replicas / count
+            ));
+        }
+        if heaviest / total * self.settings.replicas > 1.0 && live.len() > 1 {
+            advice.push(format!(
+                "the heaviest device has {:.0} % of all weight but can hold one replica of each \
+                 partition only: part of it will stay empty",
+                heaviest / total * 100.0
+            ));
+        }
+        advice
+    }
+
+    /// Devices that are being drained.
+    pub fn draining(&self) -> impl Iterator<Item = DeviceId> {
+        self.drains.iter().map(|drain| drain.device)
+    }
+
+    /// The overload at which replicas would lie as far apart as the devices allow.
+    pub fn required_overload(&self) -> f64 {
+        let (devices, removed) = self.slots();
+        let slots = (0u16..).zip(removed).filter(|(_, gone)| !**gone).map(|(slot, _)| slot);
+        let tree = Tree::new(devices, slots);
+        if f64::from(tree.element(super::tree::ROOT).devices) < self.settings.replicas {
+            return 0.0;
+        }
+        Targets::new(&tree, devices, self.settings.replicas, 0.0).required_overload
+    }
+}

@@ -1,0 +1,335 @@
+//! What people do to a builder between rebalances.
+
+use martlet_protocol::DeviceId;
+use serde::{Deserialize, Serialize};
+
+use super::{Begun, Builder, Drain, LONG_AGO_MS, check_overload, check_replicas};
+use crate::device::{Device, Node};
+use crate::error::{Error, Result};
+use crate::ring::Move;
+use crate::table::{PART_POWER_MAX, Table};
+
+/// Longest name or address.
+const NAME_BYTES_MAX: usize = 255;
+/// Longest metadata.
+const META_BYTES_MAX: usize = 4096;
+
+/// A device to be added; its id is given by the builder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewDevice {
+    /// Its region.
+    pub region: u32,
+    /// Its zone within the region.
+    pub zone: u32,
+    /// Its node within the zone.
+    pub node: Node,
+    /// Its name on the node.
+    pub name: String,
+    /// Its share of the data, in proportion to the other devices' weights.
+    pub weight: f64,
+    /// Whatever else people want to know of it.
+    #[serde(default)]
+    pub meta: String,
+}
+
+/// What may change of a device without its data moving.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// The address of its node: changes for all devices of that node.
+    pub address: Option<String>,
+    /// Its name on the node.
+    pub name: Option<String>,
+    /// Whatever people want to know of it.
+    pub meta: Option<String>,
+}
+
+impl Builder {
+    /// Adds a device. It gets its share with the next rebalance.
+    pub fn add(&mut self, new: NewDevice) -> Result<DeviceId> {
+        check_weight(new.weight)?;
+        self.check_room()?;
+        let id = DeviceId(self.next_id);
+        let NewDevice { region, zone, node, name, weight, meta } = new;
+        let device = Device { id, region, zone, node, name, weight, meta };
+        self.check_names(&device)?;
+        self.next_id += 1;
+        self.devices.push(device);
+        self.removed.push(false);
+        self.changed = true;
+        Ok(id)
+    }
+
+    fn check_names(&self, new: &Device) -> Result<()> {
+        if new.node.name.is_empty() || new.node.address.is_empty() || new.name.is_empty() {
+            let message = "a device needs the name and address of its node and a name of its own, \
+                           such as r1z2-alpha@10.0.0.5:6200/sdb";
+            return Err(Error::invalid(message));
+        }
+        check_lengths(new)?;
+        for other in self.devices() {
+            if other.node.address == new.node.address && other.node_path() != new.node_path() {
+                return Err(Error::invalid(format!(
+                    "{} answers at {} already, as the node of {}: two nodes need two addresses",
+                    other.node.name, new.node.address, other.id
+                )));
+            }
+            if other.node_path() == new.node_path() && other.node.address != new.node.address {
+                return Err(Error::invalid(format!(
+                    "node {} is known at {}, not {}: use that address, or change it first with \
+                     `set-info {} --address {}`",
+                    new.node.name, other.node.address, new.node.address, other.id, new.node.address
+                )));
+            }
+            if other.node_path() == new.node_path() && other.name == new.name {
+                return Err(Error::invalid(format!(
+                    "{new} is in the ring already, as {}: to change its weight, use `set-weight {} \
+                     WEIGHT`",
+                    other.id, other.id
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a device that is dead or empty: with the next rebalance everything that it held goes
+    /// elsewhere at once. Refuses, unless told to `force`, to remove the last device of a region or
+    /// zone without which replicas lie closer together.
+    pub fn remove(&mut self, id: DeviceId, force: bool) -> Result<()> {
+        let slot = self.slot_of(id)?;
+        if !force {
+            self.check_domains_survive(slot)?;
+        }
+        self.drains.retain(|drain| drain.device != id);
+        self.changed = true;
+        if self.table.is_some() {
+            self.removed[slot] = true;
+        } else {
+            self.devices.remove(slot);
+            self.removed.remove(slot);
+        }
+        Ok(())
+    }
+
+    fn check_domains_survive(&self, slot: usize) -> Result<()> {
+        let leaving = &self.devices[slot];
+        if leaving.weight <= 0.0 {
+            return Ok(());
+        }
+        let (region, zone) = leaving.zone_path();
+        self.check_survives(slot, &format!("region r{region}"), |device| (device.region, 0))?;
+        self.check_survives(slot, &format!("zone r{region}z{zone}"), Device::zone_path)
+    }
+
+    /// Whether the domains that `path` tells apart are more than replicas need, or have another
+    /// device with weight where this one stands.
+    fn check_survives(
+        &self,
+        slot: usize,
+        place: &str,
+        path: impl Fn(&Device) -> (u32, u32),
+    ) -> Result<()> {
+        let leaving = &self.devices[slot];
+        let mut domains: Vec<_> = self.devices().filter(|d| d.weight > 0.0).map(&path).collect();
+        let mates = domains.iter().filter(|domain| **domain == path(leaving)).count();
+        domains.sort_unstable();
+        domains.dedup();
+        #[expect(clippy::cast_precision_loss, reason = "at most 2^16 domains")]
+        let needed = domains.len() as f64 <= self.settings.replicas.ceil();
+        if mates != 1 || !needed || domains.len() < 2 {
+            return Ok(());
+        }
+        let kind = place.split(' ').next().unwrap_or(place);
+        let left = domains.len() - 1;
+        Err(Error::conflict(format!(
+            "{} ({leaving}) is the last device of {place}, and without it {} replicas share {left} \
+             {kind}{}: add a device there first, or repeat with --force",
+            leaving.id,
+            self.settings.replicas,
+            if left == 1 { "" } else { "s" },
+        )))
+    }
+
+    /// Changes a device's weight.
+    pub fn set_weight(&mut self, id: DeviceId, weight: f64) -> Result<()> {
+        check_weight(weight)?;
+        let slot = self.slot_of(id)?;
+        self.drains.retain(|drain| drain.device != id);
+        self.changed |= self.devices[slot].weight.to_bits() != weight.to_bits();
+        self.devices[slot].weight = weight;
+        Ok(())
+    }
+
+    /// Changes what is known of a device. Nothing moves; the next ring tells it.
+    pub fn set_info(&mut self, id: DeviceId, info: DeviceInfo) -> Result<()> {
+        let slot = self.slot_of(id)?;
+        let mut device = self.devices[slot].clone();
+        if let Some(name) = info.name {
+            device.name = name;
+        }
+        if let Some(meta) = info.meta {
+            device.meta = meta;
+        }
+        let path = (device.region, device.zone, device.node.name.clone());
+        let is_mate = |d: &Device| d.node_path() == (path.0, path.1, path.2.as_str());
+        for other in self.devices().filter(|other| other.id != id) {
+            if is_mate(other) && other.name == device.name {
+                return Err(Error::invalid(format!(
+                    "{} is called {} already: choose another name",
+                    other.id, other.name
+                )));
+            }
+            if info.address.as_ref() == Some(&other.node.address) && !is_mate(other) {
+                return Err(Error::invalid(format!(
+                    "{} answers at {} already: two nodes need two addresses",
+                    other.node.name, other.node.address
+                )));
+            }
+        }
+        if device.name.is_empty() || info.address.as_ref().is_some_and(String::is_empty) {
+            return Err(Error::invalid("a name or an address has at least one character"));
+        }
+        check_lengths(&device)?;
+        self.devices[slot] = device;
+        if let Some(address) = info.address {
+            for mate in self.devices.iter_mut().filter(|d| is_mate(d)) {
+                mate.node.address.clone_from(&address);
+            }
+        }
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Empties a device in `steps` rebalances, lowering its weight to zero; then it can be removed
+    /// without a replica missing for a moment.
+    pub fn drain(&mut self, id: DeviceId, steps: u32) -> Result<()> {
+        let slot = self.slot_of(id)?;
+        if steps == 0 {
+            return Err(Error::invalid("a device is drained in one step at least"));
+        }
+        let weight = self.devices[slot].weight;
+        if weight <= 0.0 {
+            return Err(Error::conflict(format!("{id} has weight 0 already: it is drained")));
+        }
+        self.drains.retain(|drain| drain.device != id);
+        self.drains.push(Drain { device: id, step: weight / f64::from(steps) });
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Lowers the weights of devices that are being drained.
+    pub(super) fn step_drains(&mut self) {
+        for drain in std::mem::take(&mut self.drains) {
+            let Ok(slot) = self.slot_of(drain.device) else { continue };
+            let weight = &mut self.devices[slot].weight;
+            *weight -= drain.step;
+            self.changed = true;
+            // What is left of the division by the number of steps is nothing.
+            if *weight < drain.step / 2.0 {
+                *weight = 0.0;
+            } else {
+                self.drains.push(drain);
+            }
+        }
+    }
+
+    /// Changes the overload.
+    pub fn set_overload(&mut self, overload: f64) -> Result<()> {
+        check_overload(overload)?;
+        self.settings.overload = overload;
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Changes min-part-hours.
+    pub fn set_min_part_hours(&mut self, hours: u32) {
+        self.settings.min_part_hours = hours;
+    }
+
+    /// Changes the number of replicas. The next rebalance places what is new; what is too much is
+    /// given up.
+    pub fn set_replicas(&mut self, replicas: f64) -> Result<()> {
+        check_replicas(replicas)?;
+        self.settings.replicas = replicas;
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Lets the next rebalance move what moved lately.
+    pub fn pretend_min_part_hours_passed(&mut self) {
+        self.moves.iter_mut().for_each(|begun| begun.at_ms = LONG_AGO_MS);
+    }
+
+    /// Says that all moves are done, as a census found: previous holders are forgotten, in a ring
+    /// of a new epoch (the next rebalance's, if devices have changed meanwhile). Says how many
+    /// replicas were moving.
+    pub fn settle(&mut self) -> Result<usize> {
+        let settled = std::mem::take(&mut self.moves).len();
+        if settled > 0 && !self.changed {
+            self.commit()?;
+        }
+        Ok(settled)
+    }
+
+    /// Doubles the partitions: each is divided into two that stay where it was.
+    pub fn increase_part_power(&mut self) -> Result<u8> {
+        let power = self.settings.part_power + 1;
+        if power > PART_POWER_MAX {
+            let message = format!("part power {PART_POWER_MAX} is the largest there is");
+            return Err(Error::invalid(message));
+        }
+        self.settings.part_power = power;
+        self.table = self.table.take().map(|table| table.doubled());
+        let halves = |begun: &Begun| {
+            let Move { partition, .. } = begun.replica;
+            [0, 1].map(|half| {
+                let partition = martlet_protocol::Partition(partition.0 * 2 + half);
+                Begun { replica: Move { partition, ..begun.replica }, ..*begun }
+            })
+        };
+        self.moves = self.moves.iter().flat_map(halves).collect();
+        self.moves.sort_by_key(|begun| begun.replica);
+        if self.table.is_some() && !self.changed {
+            self.commit()?;
+        }
+        Ok(power)
+    }
+}
+
+/// Names that anyone could want are shorter, and fields of the ring file hold them.
+fn check_lengths(device: &Device) -> Result<()> {
+    let fields = [
+        ("node name", &device.node.name, NAME_BYTES_MAX),
+        ("address", &device.node.address, NAME_BYTES_MAX),
+        ("device name", &device.name, NAME_BYTES_MAX),
+        ("metadata", &device.meta, META_BYTES_MAX),
+    ];
+    match fields.into_iter().find(|(_, text, most)| text.len() > *most) {
+        None => Ok(()),
+        Some((field, text, most)) => Err(Error::invalid(format!(
+            "the {field} has {} bytes, and a ring keeps {most}: shorten it",
+            text.len()
+        ))),
+    }
+}
+
+fn check_weight(weight: f64) -> Result<()> {
+    if weight.is_finite() && weight >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a weight is a number from zero up, such as the size in GB; not {weight}. To empty a device, \
+         drain it"
+    )))
+}
+
+impl Table {
+    /// Each partition twice.
+    fn doubled(&self) -> Self {
+        let mut doubled = Self::empty(self.part_power() + 1, self.width(), self.extra() * 2);
+        for (partition, row) in self.rows() {
+            doubled.row_mut(partition * 2).copy_from_slice(row);
+            doubled.row_mut(partition * 2 + 1).copy_from_slice(row);
+        }
+        doubled
+    }
+}

@@ -1,0 +1,300 @@
+//! The builder file: JSON for people, with the assignment in hexadecimal at its end.
+//!
+//! It is written whole or not at all and carries a BLAKE3 of everything but itself. It may be edited
+//! by hand where people must: without the `blake3` field it is taken as it is.
+
+use std::path::Path;
+
+use martlet_protocol::{DeviceId, Partition};
+use serde::{Deserialize, Serialize};
+
+use super::{Begun, Builder, Drain, HistoryEntry, Settings};
+use crate::device::Device;
+use crate::disk;
+use crate::error::{Error, Result};
+use crate::ring::Move;
+use crate::table::{NOBODY, Table};
+
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BuilderFile {
+    martlet_ring_builder: u32,
+    lineage: String,
+    epoch: u64,
+    parent: String,
+    hash: String,
+    settings: Settings,
+    changed_since_rebalance: bool,
+    handoff_unit: f64,
+    next_id: u32,
+    devices: Vec<DeviceLine>,
+    #[serde(default)]
+    drains: Vec<Drain>,
+    history: Vec<HistoryEntry>,
+    #[serde(default)]
+    moves: Vec<MoveBatch>,
+    /// Rows of four hexadecimal digits for each replica: the position in `devices`.
+    #[serde(default)]
+    assignment: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    blake3: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct DeviceLine {
+    #[serde(flatten)]
+    device: Device,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    removed: bool,
+}
+
+/// Moves that began together: partition, replica, previous device.
+#[derive(Serialize, Deserialize)]
+struct MoveBatch {
+    at_ms: u64,
+    moves: Vec<(u32, u8, u32)>,
+}
+
+/// Partitions in one line of the assignment.
+const LINE_PARTITIONS: u32 = 64;
+
+impl Builder {
+    /// The builder as its file holds it.
+    pub fn to_json(&self) -> String {
+        let mut file = self.to_file();
+        let bare = serde_json::to_string(&file).expect("numbers and strings make JSON");
+        file.blake3 = Some(hex(blake3::hash(bare.as_bytes()).as_bytes()));
+        let mut text = serde_json::to_string_pretty(&file).expect("numbers and strings make JSON");
+        text.push('\n');
+        text
+    }
+
+    fn to_file(&self) -> BuilderFile {
+        let lines = self.devices.iter().zip(&self.removed);
+        BuilderFile {
+            martlet_ring_builder: FORMAT,
+            lineage: hex(&self.lineage),
+            epoch: self.epoch,
+            parent: hex(&self.parent),
+            hash: hex(&self.hash),
+            settings: self.settings.clone(),
+            changed_since_rebalance: self.changed,
+            handoff_unit: self.handoff_unit,
+            next_id: self.next_id,
+            devices: lines
+                .map(|(device, &removed)| DeviceLine { device: device.clone(), removed })
+                .collect(),
+            drains: self.drains.clone(),
+            history: self.history.clone(),
+            moves: batches(&self.moves),
+            assignment: self.table.as_ref().map(table_to_lines),
+            blake3: None,
+        }
+    }
+
+    /// The inverse of [`Builder::to_json`].
+    pub fn from_json(text: &str) -> Result<Self> {
+        let mut file: BuilderFile = serde_json::from_str(text).map_err(|error| {
+            Error::corrupt(format!(
+                "this is no builder file ({error}): restore it from a copy, or make it again from \
+                 its ring file with `reconstruct`"
+            ))
+        })?;
+        if file.martlet_ring_builder != FORMAT {
+            let message = format!(
+                "the builder file has format {}, and this program reads format {FORMAT}: upgrade \
+                 whichever is older",
+                file.martlet_ring_builder
+            );
+            return Err(Error::corrupt(message));
+        }
+        if let Some(hash) = file.blake3.take() {
+            let bare = serde_json::to_string(&file).expect("numbers and strings make JSON");
+            if hex(blake3::hash(bare.as_bytes()).as_bytes()) != hash {
+                return Err(Error::corrupt(
+                    "the builder file was changed after it was written: restore it from a copy, \
+                     or, if you changed it knowingly, take its `blake3` line out",
+                ));
+            }
+        }
+        file.into_builder()
+    }
+
+    /// Reads a builder file.
+    pub fn load(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            if error.kind() == std::io::ErrorKind::NotFound {
+                Error::not_found(format!(
+                    "there is no builder file {}: make one with `create`, or from a ring file with \
+                     `reconstruct`",
+                    path.display()
+                ))
+            } else {
+                Error::io("reading", path, &error)
+            }
+        })?;
+        Self::from_json(&text)
+            .map_err(|error| Error::new(error.kind(), format!("{}: {error}", path.display())))
+    }
+
+    /// Writes the builder file in the place of the one that was there, whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        disk::replace(path, self.to_json().as_bytes())
+    }
+}
+
+impl BuilderFile {
+    fn into_builder(self) -> Result<Builder> {
+        let (width, extra) = (self.width()?, self.extra()?);
+        let table = self
+            .assignment
+            .as_ref()
+            .map(|lines| table_from_lines(lines, self.settings.part_power, width, extra))
+            .transpose()?;
+        let (devices, removed): (Vec<Device>, Vec<bool>) =
+            self.devices.into_iter().map(|line| (line.device, line.removed)).unzip();
+        if !devices.is_sorted_by(|a, b| a.id < b.id)
+            || devices.last().is_some_and(|device| device.id.0 >= self.next_id)
+        {
+            return Err(Error::corrupt("the builder file's devices are not in the order of ids"));
+        }
+        if let Some(table) = &table
+            && table.rows().any(|(_, row)| row.iter().any(|s| usize::from(*s) >= devices.len()))
+        {
+            return Err(Error::corrupt("the builder file assigns a replica to no known device"));
+        }
+        Ok(Builder {
+            lineage: unhex(&self.lineage)?,
+            epoch: self.epoch,
+            parent: unhex(&self.parent)?,
+            hash: unhex(&self.hash)?,
+            handoff_unit: self.handoff_unit,
+            next_id: self.next_id,
+            devices,
+            removed,
+            drains: self.drains,
+            table,
+            moves: self.moves.iter().flat_map(begun).collect(),
+            changed: self.changed_since_rebalance,
+            history: self.history,
+            ..Builder::create(self.settings, [0; 16])?
+        })
+    }
+
+    /// Columns of the assignment: those of its first partition. They may differ from the settings
+    /// when the number of replicas was changed and not rebalanced.
+    fn width(&self) -> Result<usize> {
+        let Some(lines) = &self.assignment else { return Ok(1) };
+        let digits: usize = lines.first().map_or(0, |line| row_lengths(line).next().unwrap_or(0));
+        if digits == 0 || !digits.is_multiple_of(4) {
+            return Err(Error::corrupt("the builder file has an assignment without replicas"));
+        }
+        Ok(digits / 4)
+    }
+
+    fn extra(&self) -> Result<u32> {
+        let width = self.width()?;
+        let Some(lines) = &self.assignment else { return Ok(1 << self.settings.part_power) };
+        let full = lines
+            .iter()
+            .flat_map(|line| row_lengths(line))
+            .take_while(|digits| *digits == width * 4)
+            .count();
+        u32::try_from(full).map_err(|_| Error::corrupt("the builder file has too many partitions"))
+    }
+}
+
+fn row_lengths(line: &str) -> impl Iterator<Item = usize> + '_ {
+    line.split(' ').map(str::len)
+}
+
+fn batches(moves: &[Begun]) -> Vec<MoveBatch> {
+    let mut sorted: Vec<&Begun> = moves.iter().collect();
+    sorted.sort_by_key(|begun| (begun.at_ms, begun.replica));
+    sorted
+        .chunk_by(|a, b| a.at_ms == b.at_ms)
+        .map(|batch| MoveBatch {
+            at_ms: batch[0].at_ms,
+            moves: batch
+                .iter()
+                .map(|b| (b.replica.partition.0, b.replica.replica, b.replica.previous.0))
+                .collect(),
+        })
+        .collect()
+}
+
+fn begun(batch: &MoveBatch) -> Vec<Begun> {
+    let begun = |&(partition, replica, previous): &(u32, u8, u32)| {
+        let (partition, previous) = (Partition(partition), DeviceId(previous));
+        Begun { replica: Move { partition, replica, previous }, at_ms: batch.at_ms }
+    };
+    batch.moves.iter().map(begun).collect()
+}
+
+fn table_to_lines(table: &Table) -> Vec<String> {
+    use std::fmt::Write;
+    let mut lines = Vec::new();
+    for (partition, row) in table.rows() {
+        if partition % LINE_PARTITIONS == 0 {
+            lines.push(String::new());
+        } else if let Some(line) = lines.last_mut() {
+            line.push(' ');
+        }
+        let line = lines.last_mut().expect("one was just pushed");
+        for slot in row {
+            write!(line, "{slot:04x}").expect("a string takes all that is written");
+        }
+    }
+    lines
+}
+
+fn table_from_lines(lines: &[String], part_power: u8, width: usize, extra: u32) -> Result<Table> {
+    let damaged = || {
+        Error::corrupt(
+            "the builder file's assignment does not fit its part power: make the builder again \
+             from its ring file with `reconstruct`",
+        )
+    };
+    if part_power > crate::table::PART_POWER_MAX || extra > 1 << part_power {
+        return Err(damaged());
+    }
+    let mut table = Table::empty(part_power, width, extra);
+    let mut rows = lines.iter().flat_map(|line| line.split(' '));
+    for partition in 0..table.parts() {
+        let digits = rows.next().filter(|d| d.is_ascii()).ok_or_else(damaged)?;
+        let row = table.row_mut(partition);
+        if digits.len() != row.len() * 4 {
+            return Err(damaged());
+        }
+        for (slot, at) in row.iter_mut().zip((0..).step_by(4)) {
+            *slot = u16::from_str_radix(&digits[at..at + 4], 16).map_err(|_| damaged())?;
+            if *slot == NOBODY {
+                return Err(damaged());
+            }
+        }
+    }
+    if rows.next().is_some() { Err(damaged()) } else { Ok(table) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a string takes all that is written");
+    }
+    text
+}
+
+fn unhex<const N: usize>(text: &str) -> Result<[u8; N]> {
+    let damaged = || Error::corrupt("the builder file has a hash or lineage that is none");
+    if text.len() != N * 2 || !text.is_ascii() {
+        return Err(damaged());
+    }
+    let mut bytes = [0; N];
+    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| damaged())?;
+    }
+    Ok(bytes)
+}

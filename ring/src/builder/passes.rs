@@ -1,0 +1,205 @@
+//! The stages of a rebalance, in the order of its aims: give every replica a holder, spread what is
+//! too close together, then move replicas from those who hold too much to those who need more.
+//!
+//! (`chains`, beside this file, does what is left of that.)
+//!
+//! Every pass walks all partitions once, in an order that looks like chance. No pass adds a fault
+//! (two replicas too close together), and the balancing ones only ever lower the excess, so they
+//! end, and where they have ended, another run finds nothing to do.
+
+use super::needs::Needs;
+use super::rules::Strictness;
+use super::state::{Replica, State, Whose};
+use crate::table::NOBODY;
+
+/// Walks in which a pass may still find something; each finds far less than the one before.
+const WALKS_MAX: usize = 12;
+/// Replicas remembered for each device that could pass something on.
+const RELAYS_MAX: usize = 16;
+
+/// Which replicas a pass may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Those whose move costs nothing.
+    Free,
+    /// All that aren't locked.
+    Movable,
+}
+
+impl State<'_> {
+    fn may_touch(&self, replica: Replica, scope: Scope) -> bool {
+        match scope {
+            Scope::Free => self.is_free(replica),
+            Scope::Movable => self.is_movable(replica),
+        }
+    }
+
+    /// Runs all stages.
+    pub(super) fn run(&mut self) {
+        self.fill();
+        self.balance(Scope::Free);
+        for _ in 0..WALKS_MAX {
+            let spread = self.spread();
+            let balanced = self.balance(Scope::Free) | self.balance(Scope::Movable);
+            let chained = self.excess > 0 && self.chains();
+            if !spread && !balanced && !chained {
+                break;
+            }
+        }
+    }
+
+    /// Gives every replica that has none a holder: one who needs more and keeps it apart from the
+    /// others; else anyone who keeps it apart; else anyone.
+    fn fill(&mut self) {
+        for partition in self.chance.walk(self.table.part_power()) {
+            if !self.table.row(partition).contains(&NOBODY) {
+                continue;
+            }
+            for replica in self.replicas(partition) {
+                if self.slot(replica) != NOBODY {
+                    continue;
+                }
+                let taker = self
+                    .find(replica, Whose::Needs, Strictness::Bounds)
+                    .or_else(|| self.find(replica, Whose::Everyone, Strictness::Bounds))
+                    .or_else(|| self.find(replica, Whose::Needs, Strictness::Devices))
+                    .or_else(|| self.find(replica, Whose::Everyone, Strictness::Devices))
+                    .expect("there are at least as many devices with a quota as replicas");
+                self.assign(replica, taker);
+            }
+        }
+    }
+
+    /// Moves replicas that are too close to others, or on devices that should hold nothing.
+    fn spread(&mut self) -> bool {
+        let mut moved = false;
+        for partition in self.chance.walk(self.table.part_power()) {
+            for _ in 0..self.table.width() {
+                let faults = self.rules.faults(self.table.row(partition));
+                if faults == 0 || !self.spread_one(partition, faults) {
+                    break;
+                }
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Makes the one move that leaves the fewest faults, if it leaves fewer than there are.
+    fn spread_one(&mut self, partition: u32, faults: u32) -> bool {
+        let mut best: Option<((u32, bool, bool), Replica, u16)> = None;
+        for replica in self.replicas(partition) {
+            if !self.is_movable(replica) {
+                continue;
+            }
+            let holder = self.slot(replica);
+            for whose in [Whose::Needs, Whose::Everyone] {
+                let Some(taker) = self.find(replica, whose, Strictness::Bounds) else { continue };
+                let row = self.table.row_mut(partition);
+                row[replica.column] = taker;
+                let left = self.rules.faults(row);
+                row[replica.column] = holder;
+                let rank = (left, !matches!(whose, Whose::Needs), !self.is_over(holder));
+                if left < faults && best.is_none_or(|(other, ..)| rank < other) {
+                    best = Some((rank, replica, taker));
+                }
+            }
+        }
+        let Some((_, replica, taker)) = best else { return false };
+        self.assign(replica, taker);
+        true
+    }
+
+    /// Moves replicas from devices over their quotas to devices below, straight or over one
+    /// between. Says whether it moved any.
+    fn balance(&mut self, scope: Scope) -> bool {
+        let before = self.excess;
+        for _ in 0..WALKS_MAX {
+            let excess = self.excess;
+            if excess > 0 {
+                self.direct(scope);
+            }
+            if self.excess > 0 {
+                self.relay(scope);
+            }
+            if self.excess == excess {
+                break;
+            }
+        }
+        self.excess < before
+    }
+
+    /// Moves from over to below.
+    fn direct(&mut self, scope: Scope) {
+        for partition in self.chance.walk(self.table.part_power()) {
+            if self.excess == 0 {
+                return;
+            }
+            for replica in self.replicas(partition) {
+                if self.is_over(self.slot(replica))
+                    && self.may_touch(replica, scope)
+                    && let Some(taker) = self.find(replica, Whose::Needs, Strictness::Bounds)
+                {
+                    self.assign(replica, taker);
+                }
+            }
+        }
+    }
+
+    /// Moves over one between: what is over gives to a device that can pass something else on to
+    /// one below.
+    fn relay(&mut self, scope: Scope) {
+        let (mut relays, mut offers) = self.relays(scope);
+        for partition in self.chance.walk(self.table.part_power()) {
+            if self.excess == 0 || offers.of(super::tree::ROOT) == 0 {
+                return;
+            }
+            for replica in self.replicas(partition) {
+                let holder = self.slot(replica);
+                if !self.is_over(holder) || !self.may_touch(replica, scope) {
+                    continue;
+                }
+                let these = Whose::These(&offers);
+                let Some(between) = self.find(replica, these, Strictness::Bounds) else { continue };
+                self.assign(replica, between);
+                let passed = relays[usize::from(between)].pop();
+                offers.lower(&self.rules.tree, &self.rules.tree.paths[usize::from(between)], 1);
+                let passed = passed.expect("an offer for each relay");
+                if !self.pass_on(passed, between, scope) {
+                    self.assign(replica, holder);
+                }
+            }
+        }
+    }
+
+    /// For each device the replicas that it could give to someone below, and their number.
+    fn relays(&mut self, scope: Scope) -> (Vec<Vec<Replica>>, Needs) {
+        let mut relays = vec![Vec::new(); self.rules.tree.paths.len()];
+        let mut offers = Needs::new(&self.rules.tree);
+        for partition in self.chance.walk(self.table.part_power()) {
+            for replica in self.replicas(partition) {
+                let holder = self.slot(replica);
+                if relays[usize::from(holder)].len() < RELAYS_MAX
+                    && self.may_touch(replica, scope)
+                    && self.find(replica, Whose::Needs, Strictness::Bounds).is_some()
+                {
+                    relays[usize::from(holder)].push(replica);
+                    offers.raise(&self.rules.tree, &self.rules.tree.paths[usize::from(holder)], 1);
+                }
+            }
+        }
+        (relays, offers)
+    }
+
+    /// The second half of a relay, if it still can be.
+    fn pass_on(&mut self, replica: Replica, holder: u16, scope: Scope) -> bool {
+        if self.slot(replica) != holder || !self.may_touch(replica, scope) {
+            return false;
+        }
+        let Some(taker) = self.find(replica, Whose::Needs, Strictness::Bounds) else {
+            return false;
+        };
+        self.assign(replica, taker);
+        true
+    }
+}

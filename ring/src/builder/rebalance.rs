@@ -1,0 +1,256 @@
+//! A rebalance: the assignment follows the devices.
+
+use std::collections::BTreeMap;
+
+use martlet_protocol::Partition;
+use serde::Serialize;
+
+use super::solve::Problem;
+use super::{Begun, Builder, LONG_AGO_MS};
+use crate::error::{Error, Result};
+use crate::figures::Figures;
+use crate::ring::Move;
+use crate::table::{NOBODY, Table};
+
+/// How many rebalances to look ahead.
+const AHEAD_MAX: u32 = 32;
+/// The average weight may drift by this factor before the order of handoffs is drawn again.
+const HANDOFF_DRIFT_MAX: f64 = 4.0;
+const HOUR_MS: u64 = 60 * 60 * 1000;
+
+/// When a rebalance happens, and what breaks its ties.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Occasion {
+    /// Now, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// The same seed gives the same ring.
+    pub seed: u64,
+}
+
+/// What a rebalance did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The epoch of the ring that it made.
+    pub epoch: u64,
+    /// Replicas that left a device which is still there.
+    pub moved: u64,
+    /// Replicas that had no device, or a removed one.
+    pub placed: u64,
+    /// Partitions that were left alone because an earlier move is under way.
+    pub locked: u64,
+    /// Worst deviation of a device from its share by weight, in percent.
+    pub balance: f64,
+    /// Replicas that lie closer together than devices would allow, in percent.
+    pub dispersion: f64,
+    /// How many further rebalances would still move something.
+    pub rebalances_to_go: u32,
+}
+
+impl Builder {
+    /// Makes the assignment follow the devices.
+    pub fn rebalance(&mut self, occasion: Occasion) -> Result<Report> {
+        self.check_can_rebalance(occasion.now_ms)?;
+        let was = (self.table.clone(), self.moves.clone());
+        let mut report = self.step(occasion)?;
+        if self.changed || was.0 != self.table || was.1 != self.moves {
+            self.commit()?;
+        }
+        report.epoch = self.epoch;
+        report.rebalances_to_go = self.rebalances_to_go(occasion)?;
+        Ok(report)
+    }
+
+    fn check_can_rebalance(&self, now_ms: u64) -> Result<()> {
+        let live = self.devices().filter(|device| device.weight > 0.0).count();
+        #[expect(clippy::cast_precision_loss, reason = "at most 2^16 devices")]
+        if (live as f64) < self.settings.replicas.ceil() {
+            return Err(Error::invalid(format!(
+                "{} replicas need as many devices with weight, and there are {live}: add devices, \
+                 or ask for fewer replicas with `set-replicas`",
+                self.settings.replicas
+            )));
+        }
+        let young = self.moves.iter().filter(|begun| self.is_young(begun, now_ms));
+        let Some(last_ms) = young.map(|begun| begun.at_ms).max() else { return Ok(()) };
+        if self.removed.contains(&true) {
+            return Ok(());
+        }
+        let wait =
+            (last_ms + u64::from(self.settings.min_part_hours) * HOUR_MS - now_ms).div_ceil(60_000);
+        Err(Error::conflict(format!(
+            "the last rebalance moved {} replicas, and min-part-hours is {}: wait {} h {:02} min \
+             for replication to bring them over; or, once a census says that it has, run `settle` \
+             (or `pretend-min-part-hours-passed`)",
+            self.moves.len(),
+            self.settings.min_part_hours,
+            wait / 60,
+            wait % 60,
+        )))
+    }
+
+    fn is_young(&self, begun: &Begun, now_ms: u64) -> bool {
+        begun.at_ms != LONG_AGO_MS
+            && now_ms < begun.at_ms + u64::from(self.settings.min_part_hours) * HOUR_MS
+    }
+
+    /// Ages moves, solves, and takes over the solution.
+    fn step(&mut self, occasion: Occasion) -> Result<Report> {
+        let now_ms = occasion.now_ms;
+        let mut moves = std::mem::take(&mut self.moves);
+        moves.retain(|begun| self.is_young(begun, now_ms));
+        self.moves = moves;
+        self.step_drains();
+        let shaped = self.shaped_table();
+        self.moves.retain(|begun| {
+            let Move { partition, replica, .. } = begun.replica;
+            usize::from(replica) < shaped.replicas_of(partition.0)
+        });
+        let mut locked = vec![false; shaped.parts() as usize];
+        for begun in &self.moves {
+            locked[begun.replica.partition.0 as usize] = true;
+        }
+        let problem = Problem {
+            devices: &self.devices,
+            removed: &self.removed,
+            replicas: self.settings.replicas,
+            overload: self.settings.overload,
+            locked: &locked,
+            seed: occasion.seed,
+        };
+        let solution = problem.solve(shaped.clone());
+        let locked = locked.iter().filter(|locked| **locked).count() as u64;
+        self.note_moves(&shaped, &solution.table, now_ms);
+        self.table = Some(solution.table);
+        self.forget_removed();
+        self.follow_handoff_unit();
+        let figures = Figures::of_builder(self)?;
+        Ok(Report {
+            epoch: self.epoch,
+            moved: solution.moved,
+            placed: solution.placed,
+            locked,
+            balance: figures.balance,
+            dispersion: figures.dispersion,
+            rebalances_to_go: 0,
+        })
+    }
+
+    /// The assignment in the shape that the number of replicas asks for.
+    fn shaped_table(&self) -> Table {
+        let (width, extra) = Table::shape(self.settings.part_power, self.settings.replicas);
+        let mut shaped = Table::empty(self.settings.part_power, width, extra);
+        if let Some(table) = &self.table {
+            for (partition, row) in table.rows() {
+                let to = shaped.row_mut(partition);
+                let both = row.len().min(to.len());
+                to[..both].copy_from_slice(&row[..both]);
+            }
+        }
+        shaped
+    }
+
+    fn note_moves(&mut self, before: &Table, after: &Table, now_ms: u64) {
+        let mut known: BTreeMap<(Partition, u8), Begun> = self
+            .moves
+            .iter()
+            .map(|begun| ((begun.replica.partition, begun.replica.replica), *begun))
+            .collect();
+        for (partition, row) in after.rows() {
+            let places = before.row(partition).iter().zip(row).enumerate();
+            for (column, (&from, &to)) in places.filter(|(_, (from, to))| from != to) {
+                if from == NOBODY {
+                    continue;
+                }
+                let replica = u8::try_from(column).expect("at most 64 replicas");
+                let key = (Partition(partition), replica);
+                // A replica that moves on before it arrived comes from where it was before that;
+                // unless it goes back there: by then that device may have let go of it, and has
+                // to be treated as new.
+                let (from, to) = (usize::from(from), usize::from(to));
+                let previous = known
+                    .get(&key)
+                    .map(|begun| begun.replica.previous)
+                    .filter(|previous| *previous != self.devices[to].id)
+                    .unwrap_or(self.devices[from].id);
+                let replica = Move { partition: key.0, replica, previous };
+                known.insert(key, Begun { replica, at_ms: now_ms });
+            }
+        }
+        self.moves = known.into_values().collect();
+    }
+
+    /// Takes removed devices, which hold nothing any more, out of the list and the slots.
+    fn forget_removed(&mut self) {
+        let Some(table) = &mut self.table else { return };
+        let mut next = 0;
+        let slots: Vec<u16> = self
+            .removed
+            .iter()
+            .map(|gone| {
+                let slot = next;
+                next += u16::from(!gone);
+                slot
+            })
+            .collect();
+        for partition in 0..table.parts() {
+            for slot in table.row_mut(partition) {
+                *slot = slots[usize::from(*slot)];
+            }
+        }
+        let mut removed = self.removed.iter();
+        self.devices.retain(|_| removed.next() == Some(&false));
+        self.removed = vec![false; self.devices.len()];
+    }
+
+    /// Keeps the unit of the handoffs' virtual nodes, so that their order stays, until weights have
+    /// become quite others.
+    fn follow_handoff_unit(&mut self) {
+        let weights: Vec<f64> =
+            self.devices().map(|device| device.weight).filter(|weight| *weight > 0.0).collect();
+        let count = f64::from(u32::try_from(weights.len()).expect("at most 2^16 devices"));
+        let average = weights.iter().sum::<f64>() / count;
+        let drift = average / self.handoff_unit;
+        if self.epoch == 0 || !(1.0 / HANDOFF_DRIFT_MAX..=HANDOFF_DRIFT_MAX).contains(&drift) {
+            self.handoff_unit = average;
+        }
+    }
+
+    /// How many rebalances after this one would still move something, if each were let finish.
+    fn rebalances_to_go(&self, occasion: Occasion) -> Result<u32> {
+        let mut ahead = self.clone();
+        for step in 0..AHEAD_MAX {
+            if ahead.drains.is_empty() && ahead.rests() {
+                return Ok(step);
+            }
+            ahead.moves.clear();
+            let draining = !ahead.drains.is_empty();
+            let report = ahead.step(Occasion { seed: occasion.seed, ..occasion })?;
+            if report.moved == 0 && !draining {
+                return Ok(step);
+            }
+        }
+        Ok(AHEAD_MAX)
+    }
+
+    /// Whether every device has its quota and nothing lies too close: quick to see, so that the
+    /// usual rebalance need not look ahead.
+    fn rests(&self) -> bool {
+        let Some(table) = &self.table else { return false };
+        let problem = Problem {
+            devices: &self.devices,
+            removed: &self.removed,
+            replicas: self.settings.replicas,
+            overload: self.settings.overload,
+            locked: &[],
+            seed: 0,
+        };
+        problem.is_solved_by(table)
+    }
+
+    /// The ring as a rebalance would make it, and its report; nothing changes.
+    pub fn rehearse(&self, occasion: Occasion) -> Result<(Self, Report)> {
+        let mut rehearsal = self.clone();
+        let report = rehearsal.rebalance(occasion)?;
+        Ok((rehearsal, report))
+    }
+}

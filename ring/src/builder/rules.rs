@@ -1,0 +1,156 @@
+//! Where a replica may go: the search down the tree for a device that leaves a partition's replicas
+//! as far apart as the bounds ask.
+
+use super::chance::Chance;
+use super::needs::Needs;
+use super::targets::Bounds;
+use super::tree::{LEAF, LEVELS, ROOT, Tree};
+use crate::table::NOBODY;
+
+/// Lots drawn before all children are tried in turn.
+const DRAWS: usize = 4;
+
+/// How strictly the bounds are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strictness {
+    /// No element above its most, none below its least.
+    Bounds,
+    /// Only never two replicas on one device.
+    Devices,
+}
+
+/// The tree with its bounds.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) tree: Tree,
+    pub(super) bounds: Vec<Bounds>,
+    /// For each element those below it that must hold something of every partition: a handful,
+    /// since what they must hold adds up to the number of replicas at most.
+    musts: Vec<Vec<Must>>,
+}
+
+/// An element that must hold something of every partition.
+#[derive(Clone, Copy, Debug)]
+struct Must {
+    level: usize,
+    element: u32,
+}
+
+impl Rules {
+    pub(super) fn new(tree: Tree, bounds: Vec<Bounds>) -> Self {
+        let mut musts = vec![Vec::new(); tree.elements.len()];
+        for level in 1..LEVELS {
+            for element in tree.level(level).filter(|&index| bounds[index as usize].least > 0) {
+                let path = tree.paths[usize::from(tree.element(element).slot)];
+                for above in &path[..level] {
+                    musts[*above as usize].push(Must { level, element });
+                }
+            }
+        }
+        Self { tree, bounds, musts }
+    }
+
+    /// How many replicas of a row an element of `level` holds.
+    #[inline]
+    pub(super) fn count(&self, row: &[u16], level: usize, element: u32) -> u8 {
+        let mut count = 0;
+        for &slot in row {
+            if slot != NOBODY && self.tree.paths[usize::from(slot)][level] == element {
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// How many replicas of a row are one too many or one too few for some element: 0 when they
+    /// are as far apart as they should be.
+    pub(super) fn faults(&self, row: &[u16]) -> u32 {
+        let mut faults = 0;
+        for (at, &slot) in row.iter().enumerate().filter(|(_, slot)| **slot != NOBODY) {
+            let path = self.tree.paths[usize::from(slot)];
+            for (level, &element) in path.iter().enumerate().skip(1) {
+                // The replica is the n-th of its element: one fault for each beyond the most.
+                let before = self.count(&row[..at], level, element);
+                faults += u32::from(before >= self.bounds[element as usize].most);
+            }
+        }
+        faults + self.musts[ROOT as usize].iter().map(|must| self.lack(row, *must)).sum::<u32>()
+    }
+
+    /// How many replicas of a row an element lacks that must have some.
+    fn lack(&self, row: &[u16], must: Must) -> u32 {
+        let least = self.bounds[must.element as usize].least;
+        u32::from(least.saturating_sub(self.count(row, must.level, must.element)))
+    }
+
+    /// A device that needs more and may take the one replica of `row` that nobody holds.
+    pub(super) fn find(
+        &self,
+        row: &[u16],
+        needs: &Needs,
+        strictness: Strictness,
+        chance: &mut Chance,
+    ) -> Option<u16> {
+        let search = Search { rules: self, row, needs, strictness };
+        search.below(ROOT, 0, chance)
+    }
+}
+
+/// One search.
+struct Search<'a> {
+    rules: &'a Rules,
+    row: &'a [u16],
+    needs: &'a Needs,
+    strictness: Strictness,
+}
+
+impl Search<'_> {
+    /// A taker below `parent`, which is on `level`.
+    fn below(&self, parent: u32, level: usize, chance: &mut Chance) -> Option<u16> {
+        if self.needs.of(parent) == 0 {
+            return None;
+        }
+        if level == LEAF {
+            return Some(self.rules.tree.element(parent).slot);
+        }
+        if self.strictness == Strictness::Bounds {
+            let mut short = self.short_children(parent, level).peekable();
+            if short.peek().is_some() {
+                return short.find_map(|child| self.below(child, level + 1, chance));
+            }
+        }
+        for _ in 0..DRAWS {
+            let child = self.needs.draw(&self.rules.tree, parent, chance);
+            if let Some(slot) = self.try_child(child, level + 1, chance) {
+                return Some(slot);
+            }
+        }
+        let children = self.rules.tree.element(parent).children.clone();
+        let start = children.start + chance.below(children.end - children.start);
+        (start..children.end)
+            .chain(children.start..start)
+            .find_map(|child| self.try_child(child, level + 1, chance))
+    }
+
+    /// Children of `parent` in which something lacks a replica, at whatever depth: a replica that
+    /// went elsewhere would leave it lacking.
+    fn short_children(&self, parent: u32, level: usize) -> impl Iterator<Item = u32> {
+        let musts = self.rules.musts[parent as usize].iter();
+        musts.filter(|must| self.rules.lack(self.row, **must) > 0).map(move |must| {
+            let slot = self.rules.tree.element(must.element).slot;
+            self.rules.tree.paths[usize::from(slot)][level + 1]
+        })
+    }
+
+    fn try_child(&self, child: u32, level: usize, chance: &mut Chance) -> Option<u16> {
+        let most = match self.strictness {
+            Strictness::Devices if level == LEAF => 1,
+            Strictness::Devices => u8::MAX,
+            Strictness::Bounds => self.rules.bounds[child as usize].most,
+        };
+        if self.needs.of(child) == 0 || self.rules.count(self.row, level, child) >= most {
+            return None;
+        }
+        self.below(child, level, chance)
+    }
+}

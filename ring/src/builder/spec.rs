@@ -1,0 +1,98 @@
+//! Devices as people write them: `r1z2-alpha@10.0.0.5:6200/sdb`.
+
+use std::str::FromStr;
+
+use super::NewDevice;
+use crate::device::Node;
+use crate::error::{Error, Result};
+
+/// Where a device is, in one word: region, zone, node, address, device.
+///
+/// The address may be left out where the node is named by it: `r1z2-10.0.0.5:6200/sdb`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its region.
+    pub region: u32,
+    /// Its zone within the region.
+    pub zone: u32,
+    /// Its node within the zone.
+    pub node: Node,
+    /// Its name on the node.
+    pub name: String,
+}
+
+impl Place {
+    /// A device at this place.
+    pub fn with(self, weight: f64, meta: impl Into<String>) -> NewDevice {
+        let Self { region, zone, node, name } = self;
+        NewDevice { region, zone, node, name, weight, meta: meta.into() }
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        read(text).ok_or_else(|| {
+            Error::invalid(format!(
+                "`{text}` is no device: write region, zone, node, address and device name like \
+                 r1z2-alpha@10.0.0.5:6200/sdb"
+            ))
+        })
+    }
+}
+
+fn read(text: &str) -> Option<Place> {
+    let (domains, rest) = text.split_once('-')?;
+    let (region, zone) = domains.strip_prefix('r')?.split_once('z')?;
+    let (node, name) = rest.split_once('/')?;
+    let (node_name, address) = node.split_once('@').unwrap_or((node, node));
+    let (host, port) = address.rsplit_once(':')?;
+    port.parse::<u16>().ok()?;
+    if host.is_empty() || node_name.is_empty() || name.is_empty() || name.contains('/') {
+        return None;
+    }
+    Some(Place {
+        region: region.parse().ok()?,
+        zone: zone.parse().ok()?,
+        node: Node { name: node_name.to_owned(), address: address.to_owned() },
+        name: name.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_reads_as_it_is_written() {
+        let place: Place = "r1z2-alpha@[fd00::5]:6200/sdb".parse().unwrap();
+        assert_eq!((place.region, place.zone, place.name.as_str()), (1, 2, "sdb"));
+        assert_eq!(
+            (place.node.name.as_str(), place.node.address.as_str()),
+            ("alpha", "[fd00::5]:6200")
+        );
+        let short: Place = "r1z2-10.0.0.5:6200/sdb".parse().unwrap();
+        assert_eq!(short.node.name, "10.0.0.5:6200");
+        // A name with a hyphen belongs to the node, not to the zone.
+        let hyphen: Place = "r1z2-rack-7@h:1/sdb".parse().unwrap();
+        assert_eq!(hyphen.node.name, "rack-7");
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused_with_an_example() {
+        for text in [
+            "",
+            "r1z2",
+            "z2-a@h:1/sdb",
+            "r1z2-a/sdb",
+            "r1z2-a@h:1",
+            "r1z2-a@h:x/sdb",
+            "r-1z2-a@h:1/sdb",
+            "r1z2-a@h:1/x/y",
+        ] {
+            let error = text.parse::<Place>().unwrap_err();
+            assert!(error.to_string().contains("r1z2-alpha@10.0.0.5:6200/sdb"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! How many replicas each region, zone, node and device should hold.
+//!
+//! Three figures for each element, in replicas of one partition on average:
+//!
+//! * **weighted**: in proportion to weight, but for no device more than one replica of everything.
+//! * **wanted**: as far apart as the tree allows, by weight only within that.
+//! * **target**: from weighted as far towards wanted as overload lets the most loaded device go.
+//!
+//! From the targets follow the **bounds** (how many replicas of one partition an element may hold:
+//! the target rounded down and up) and the **quotas** (how many replicas of all partitions it shall
+//! hold: whole numbers that add up). A set of quotas within one of the targets always has an
+//! assignment within the bounds: lay the devices end to end, each as long as its quota, and give
+//! partition p what lies at p, p + P, p + 2P, and so on.
+
+use super::tree::{LEAF, LEVELS, ROOT, Tree};
+use crate::device::Device;
+
+/// Below this a difference in replicas is an error of floating point.
+const EPSILON: f64 = 1e-9;
+
+/// Least and most replicas of one partition that an element should hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) least: u8,
+    pub(super) most: u8,
+}
+
+/// What each element of the tree should hold.
+#[derive(Clone, Debug)]
+pub(super) struct Targets {
+    /// Replicas of one partition, on average.
+    pub(super) replicas: Vec<f64>,
+    /// The overload at which nothing is left to want.
+    pub(super) required_overload: f64,
+}
+
+impl Targets {
+    /// Targets for `replicas` over the devices of `tree`, at least as many with weight.
+    pub(super) fn new(tree: &Tree, devices: &[Device], replicas: f64, overload: f64) -> Self {
+        let weighted = weighted(tree, devices, replicas);
+        let wanted = wanted(tree, devices, replicas);
+        let required_overload = tree
+            .level(LEAF)
+            .map(|leaf| leaf as usize)
+            .filter(|&leaf| weighted[leaf] > 0.0)
+            .map(|leaf| (wanted[leaf] - weighted[leaf]) / weighted[leaf])
+            .fold(0.0, f64::max);
+        let reach = if required_overload <= EPSILON {
+            1.0
+        } else {
+            (overload / required_overload).min(1.0)
+        };
+        let replicas =
+            weighted.iter().zip(&wanted).map(|(from, to)| from + (to - from) * reach).collect();
+        Self { replicas, required_overload }
+    }
+
+    /// The bounds of each element.
+    pub(super) fn bounds(&self) -> Vec<Bounds> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between zero and REPLICAS_MAX"
+        )]
+        let bounds = |target: &f64| Bounds {
+            least: (target + EPSILON).floor() as u8,
+            most: (target - EPSILON).ceil().max(0.0) as u8,
+        };
+        self.replicas.iter().map(bounds).collect()
+    }
+
+    /// The quotas: each within one of its target, those of children adding up to their parent's,
+    /// `total` at the root. Where rounding leaves a choice, those who hold more now keep it.
+    pub(super) fn quotas(&self, tree: &Tree, parts: u32, total: u32, held: &[u32]) -> Vec<u32> {
+        let mut quotas = vec![0; tree.elements.len()];
+        quotas[ROOT as usize] = total;
+        for parent in 0..tree.level(LEAF).start {
+            self.share_out(tree, parent, f64::from(parts), held, &mut quotas);
+        }
+        quotas
+    }
+
+    fn share_out(&self, tree: &Tree, parent: u32, parts: f64, held: &[u32], quotas: &mut [u32]) {
+        let mut rest = quotas[parent as usize];
+        let mut waiting = Vec::new();
+        for child in tree.element(parent).children.clone() {
+            let target = self.replicas[child as usize] * parts;
+            let whole = (target + EPSILON * parts.max(1e3)).floor();
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "below 2^30 replicas in all"
+            )]
+            let quota = (whole as u32).min(rest);
+            quotas[child as usize] = quota;
+            rest -= quota;
+            let remainder = (target - whole).max(0.0);
+            waiting.push((held[child as usize] <= quota, -remainder, child));
+        }
+        waiting.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        // Whoever is exactly at a whole number takes no more, unless nobody else can.
+        let (with_remainder, without): (Vec<_>, Vec<_>) =
+            waiting.into_iter().partition(|&(_, remainder, _)| remainder < -1e-6);
+        for (_, _, child) in with_remainder.into_iter().chain(without) {
+            if rest == 0 {
+                break;
+            }
+            quotas[child as usize] += 1;
+            rest -= 1;
+        }
+    }
+}
+
+/// Sums leaf figures up the tree.
+fn sum_up(tree: &Tree, mut leaves: Vec<f64>) -> Vec<f64> {
+    for index in (1..leaves.len()).rev() {
+        let parent = tree.elements[index].parent as usize;
+        let figure = leaves[index];
+        leaves[parent] += figure;
+    }
+    leaves
+}
+
+/// `replicas` over the devices below one element, by weight, but no more than one for any.
+fn by_weight(tree: &Tree, devices: &[Device], below: u32, replicas: f64) -> Vec<(u32, f64)> {
+    let leaves = tree.leaves(below);
+    let claims: Vec<Claim> = leaves
+        .clone()
+        .map(|leaf| {
+            let weight = devices[usize::from(tree.element(leaf).slot)].weight;
+            Claim { weight, least: 0.0, most: if weight > 0.0 { 1.0 } else { 0.0 } }
+        })
+        .collect();
+    leaves.zip(share(replicas, &claims)).collect()
+}
+
+fn weighted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
+    let mut figures = vec![0.0; tree.elements.len()];
+    for (leaf, share) in by_weight(tree, devices, ROOT, replicas) {
+        figures[leaf as usize] = share;
+    }
+    sum_up(tree, figures)
+}
+
+/// The most replicas of a partition that each element must hold if all are as far apart as can be,
+/// and the least that it then gets.
+pub(crate) fn spread(tree: &Tree, replicas: f64) -> Vec<(f64, f64)> {
+    let mut spread = vec![(0.0, 0.0); tree.elements.len()];
+    spread[ROOT as usize] = (replicas.floor(), replicas.ceil());
+    for level in 1..LEVELS {
+        for index in tree.level(level) {
+            let element = tree.element(index);
+            if element.devices == 0 {
+                continue;
+            }
+            let parent = tree.element(element.parent);
+            let siblings = parent.children.clone();
+            let live = siblings.filter(|&child| tree.element(child).devices > 0).count();
+            let live = f64::from(u32::try_from(live).expect("at most 2^16 devices"));
+            let (least, most) = spread[element.parent as usize];
+            spread[index as usize] = ((least / live).floor(), (most / live).ceil());
+            if level == LEAF {
+                spread[index as usize].1 = spread[index as usize].1.min(1.0);
+            }
+        }
+    }
+    spread
+}
+
+fn wanted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
+    let spread = spread(tree, replicas);
+    let mut wanted = vec![0.0; tree.elements.len()];
+    wanted[ROOT as usize] = replicas;
+    for parent in 0..tree.level(LEAF).start {
+        let children = tree.element(parent).children.clone();
+        let total = wanted[parent as usize];
+        let mut weights = vec![0.0; children.len()];
+        for (leaf, share) in by_weight(tree, devices, parent, total) {
+            let child = tree.ancestor(leaf, tree.level_of(parent) + 1);
+            weights[(child - children.start) as usize] += share;
+        }
+        let mut claims: Vec<Claim> = children
+            .clone()
+            .zip(weights)
+            .map(|(child, weight)| {
+                let room = f64::from(tree.element(child).devices);
+                let (least, most) = spread[child as usize];
+                Claim { weight, least: least.min(room), most: most.min(room) }
+            })
+            .collect();
+        if claims.iter().map(|claim| claim.most).sum::<f64>() < total - EPSILON {
+            // Too few devices elsewhere: those who have more must take more.
+            for (claim, child) in claims.iter_mut().zip(children.clone()) {
+                claim.most = f64::from(tree.element(child).devices);
+            }
+        }
+        if claims.iter().map(|claim| claim.least).sum::<f64>() > total + EPSILON {
+            claims.iter_mut().for_each(|claim| claim.least = 0.0);
+        }
+        for (child, share) in children.zip(share(total, &claims)) {
+            wanted[child as usize] = share;
+        }
+    }
+    wanted
+}
+
+/// A claim to a share of something.
+struct Claim {
+    weight: f64,
+    least: f64,
+    most: f64,
+}
+
+/// Shares `total` in proportion to weight, each within its limits: finds the level of water at
+/// which all shares add up.
+fn share(total: f64, claims: &[Claim]) -> Vec<f64> {
+    let at = |level: f64, claim: &Claim| (claim.weight * level).clamp(claim.least, claim.most);
+    let sum = |level: f64| claims.iter().map(|claim| at(level, claim)).sum::<f64>();
+    let (mut low, mut high) = (0.0, 1.0);
+    while sum(high) < total && high < 1e300 {
+        high *= 2.0;
+    }
+    for _ in 0..200 {
+        let middle = f64::midpoint(low, high);
+        if sum(middle) < total {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    // Exact for those between their limits, so that equal weights get equal shares.
+    let is_free = |claim: &Claim| {
+        let level = claim.weight * high;
+        level > claim.least && level < claim.most
+    };
+    let fixed: f64 = claims.iter().filter(|c| !is_free(c)).map(|c| at(high, c)).sum();
+    let free: f64 = claims.iter().filter(|c| is_free(c)).map(|c| c.weight).sum();
+    let level = if free > 0.0 { (total - fixed) / free } else { high };
+    claims
+        .iter()
+        .map(|claim| if is_free(claim) { at(level, claim) } else { at(high, claim) })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::device;
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
+    }
+
+    /// Three zones of one device, the last weighing twice as much.
+    fn lopsided() -> (Vec<Device>, Tree) {
+        let mut devices = vec![
+            device(0, 1, 1, "a"),
+            device(1, 1, 2, "b"),
+            device(2, 1, 3, "c"),
+            device(3, 1, 3, "d"),
+        ];
+        devices[3].weight = 200.0;
+        let tree = Tree::new(&devices, 0..4);
+        (devices, tree)
+    }
+
+    #[test]
+    fn shares_respect_their_limits() {
+        let claim = |weight, least, most| Claim { weight, least, most };
+        let shares =
+            share(3.0, &[claim(1.0, 0.0, 1.0), claim(1.0, 0.0, 1.0), claim(8.0, 0.0, 1.0)]);
+        assert!(shares.iter().all(|share| close(*share, 1.0)));
+        let shares =
+            share(2.0, &[claim(1.0, 0.0, 1.0), claim(1.0, 0.0, 1.0), claim(8.0, 0.0, 1.0)]);
+        assert!(close(shares[0], 0.5) && close(shares[2], 1.0));
+        let shares = share(2.0, &[claim(1.0, 1.0, 2.0), claim(9.0, 0.0, 2.0)]);
+        assert!(close(shares[0], 1.0) && close(shares[1], 1.0));
+    }
+
+    #[test]
+    fn overload_goes_from_weight_to_spread() {
+        let (devices, tree) = lopsided();
+        let none = Targets::new(&tree, &devices, 3.0, 0.0);
+        let leaf = |slot: u16| tree.leaf(slot) as usize;
+        assert!(close(none.replicas[leaf(0)], 2.0 / 3.0), "weighted: {:?}", none.replicas);
+        assert!(close(none.required_overload, 0.5));
+        let full = Targets::new(&tree, &devices, 3.0, 9.0);
+        assert!(close(full.replicas[leaf(0)], 1.0) && close(full.replicas[leaf(3)], 2.0 / 3.0));
+        let half = Targets::new(&tree, &devices, 3.0, 0.25);
+        assert!(close(half.replicas[leaf(0)], 5.0 / 6.0));
+    }
+
+    #[test]
+    fn quotas_add_up_and_keep_what_is_held() {
+        let (devices, tree) = lopsided();
+        let targets = Targets::new(&tree, &devices, 3.0, 0.0);
+        let mut held = vec![0; tree.elements.len()];
+        let first = targets.quotas(&tree, 16, 48, &held);
+        assert_eq!(tree.level(LEAF).map(|leaf| first[leaf as usize]).sum::<u32>(), 48);
+        assert_eq!(first[tree.leaf(3) as usize], 16);
+        // Two of three devices of 10.67 hold eleven; whoever does so keeps it.
+        for (slot, holds) in [10, 11, 11, 16].into_iter().enumerate() {
+            for element in tree.paths[slot] {
+                held[element as usize] += holds;
+            }
+        }
+        let again = targets.quotas(&tree, 16, 48, &held);
+        let leaves: Vec<u32> = (0..4).map(|slot| again[tree.leaf(slot) as usize]).collect();
+        assert_eq!(leaves, [10, 11, 11, 16]);
+    }
+
+    #[test]
+    fn bounds_are_the_target_rounded_both_ways() {
+        let (devices, tree) = lopsided();
+        let bounds = Targets::new(&tree, &devices, 3.0, 0.0).bounds();
+        assert_eq!(bounds[ROOT as usize], Bounds { least: 3, most: 3 });
+        assert_eq!(bounds[tree.paths[3][2] as usize], Bounds { least: 1, most: 2 });
+        assert_eq!(bounds[tree.leaf(3) as usize], Bounds { least: 1, most: 1 });
+        assert_eq!(bounds[tree.leaf(0) as usize], Bounds { least: 0, most: 1 });
+    }
+}

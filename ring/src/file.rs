@@ -1,0 +1,296 @@
+//! The ring file.
+//!
+//! Little-endian throughout; strings are a 2-byte length and UTF-8.
+//!
+//! ```text
+//!   0   8  magic "MRTLRING"
+//!   8   2  format version, 1
+//!  10   8  length of the whole file
+//!  18   8  epoch
+//!  26   2  policy id
+//!  28  16  lineage
+//!  44  32  hash of the parent ring
+//!  76   8  handoff unit (f64)
+//!  84   4  next device id
+//!  88   1  part power
+//!  89   1  replicas at most
+//!  90   4  partitions that have them
+//!  94   2  devices
+//!  96   4  moves
+//! 100   -  policy name
+//!       -  devices: id 4, region 4, zone 4, weight 8 (f64), node name, node address, name, meta
+//!       -  moves: partition 4, replica 1, previous device 4
+//!       -  slots: for each replica of each partition the position of its device in the list,
+//!          packed into as few bits as the last position needs, low bits first
+//!  -32  32  BLAKE3 of everything before: the ring's hash
+//! ```
+//!
+//! The length comes early so that a file cut short or grown is told from one that was changed; the
+//! hash comes last and is checked before anything else is believed.
+
+use std::path::Path;
+
+use martlet_protocol::{DeviceId, Partition, PolicyId};
+
+use crate::device::{Device, Node};
+use crate::disk;
+use crate::error::{Error, Result};
+use crate::ring::{Identity, Move, Ring, RingHash};
+use crate::table::{PART_POWER_MAX, REPLICAS_MAX, Table};
+
+const MAGIC: &[u8; 8] = b"MRTLRING";
+const VERSION: u16 = 1;
+const LENGTH_AT: usize = 10;
+const HEADER_BYTES: usize = 100;
+const HASH_BYTES: usize = 32;
+
+/// The hash that ends an encoded ring.
+pub(crate) fn hash_of(bytes: &[u8]) -> RingHash {
+    let (_, hash) = bytes.split_at(bytes.len() - HASH_BYTES);
+    hash.try_into().expect("split off exactly so many")
+}
+
+impl Ring {
+    /// The ring as its file holds it.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.table.replicas_total() as usize * 2);
+        let identity = &self.identity;
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&identity.epoch.to_le_bytes());
+        out.extend_from_slice(&identity.policy.0.to_le_bytes());
+        out.extend_from_slice(&identity.lineage);
+        out.extend_from_slice(&identity.parent);
+        out.extend_from_slice(&identity.handoff_unit.to_le_bytes());
+        out.extend_from_slice(&identity.next_id.to_le_bytes());
+        out.push(self.table.part_power());
+        out.push(u8::try_from(self.table.width()).expect("at most 64 replicas"));
+        out.extend_from_slice(&self.table.extra().to_le_bytes());
+        let devices = u16::try_from(self.devices.len()).expect("at most 2^16 - 1 devices");
+        out.extend_from_slice(&devices.to_le_bytes());
+        let moves = u32::try_from(self.moves.len()).expect("at most 2^30 replicas");
+        out.extend_from_slice(&moves.to_le_bytes());
+        put_text(&mut out, &identity.policy_name);
+        self.devices.iter().for_each(|device| put_device(&mut out, device));
+        for step in &self.moves {
+            out.extend_from_slice(&step.partition.0.to_le_bytes());
+            out.push(step.replica);
+            out.extend_from_slice(&step.previous.0.to_le_bytes());
+        }
+        pack(&mut out, &self.table, slot_bits(devices));
+        let length = (out.len() + HASH_BYTES) as u64;
+        out[LENGTH_AT..LENGTH_AT + 8].copy_from_slice(&length.to_le_bytes());
+        let hash = blake3::hash(&out);
+        out.extend_from_slice(hash.as_bytes());
+        out
+    }
+
+    /// The inverse of [`Ring::encode`]; bytes that are no whole ring are refused with the reason.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let body = check_frame(bytes)?;
+        let mut reader = Reader { rest: &body[LENGTH_AT + 8..] };
+        let epoch = reader.u64()?;
+        let policy = PolicyId(reader.u16()?);
+        let lineage = reader.array()?;
+        let parent = reader.array()?;
+        let handoff_unit = f64::from_le_bytes(reader.array()?);
+        let next_id = reader.u32()?;
+        let [part_power, width] = reader.array()?;
+        let (extra, devices, moves) = (reader.u32()?, reader.u16()?, reader.u32()?);
+        let policy_name = reader.text()?;
+        let identity =
+            Identity { epoch, policy, policy_name, lineage, parent, handoff_unit, next_id };
+        let width = usize::from(width);
+        if part_power > PART_POWER_MAX
+            || !(1..=REPLICAS_MAX).contains(&width)
+            || !(1..=1 << part_power).contains(&extra)
+            || handoff_unit.is_nan()
+            || handoff_unit <= 0.0
+        {
+            return Err(Error::corrupt("the ring file names an impossible shape"));
+        }
+        let listed = (0..devices).map(|_| reader.device()).collect::<Result<Vec<_>>>()?;
+        let moves = (0..moves).map(|_| reader.step()).collect::<Result<Vec<_>>>()?;
+        let bits = slot_bits(devices);
+        check_slots(reader.rest, (part_power, width, extra), bits)?;
+        let mut table = Table::empty(part_power, width, extra);
+        unpack(reader.rest, &mut table, bits);
+        let ring = Self::from_parts(identity, listed, table, moves)?;
+        ring.remember_hash(hash_of(bytes));
+        Ok(ring)
+    }
+
+    /// Reads a ring file.
+    pub fn load(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(|error| Error::io("reading", path, &error))?;
+        Self::decode(&bytes)
+            .map_err(|error| Error::new(error.kind(), format!("{}: {error}", path.display())))
+    }
+
+    /// Writes a ring file in the place of the one that was there, whole or not at all.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        disk::replace(path, &self.encode())
+    }
+}
+
+/// Magic, version, length and hash; returns what the hash covers.
+fn check_frame(bytes: &[u8]) -> Result<&[u8]> {
+    if bytes.len() < MAGIC.len() || &bytes[..MAGIC.len()] != MAGIC {
+        return Err(Error::corrupt("this is no ring file: it does not begin as one does"));
+    }
+    if bytes.len() < HEADER_BYTES + HASH_BYTES {
+        return Err(Error::corrupt("the ring file is cut short: copy it again"));
+    }
+    let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if version != VERSION {
+        return Err(Error::corrupt(format!(
+            "the ring file has format {version}, and this program reads format {VERSION}: upgrade \
+             whichever is older"
+        )));
+    }
+    let length = bytes[LENGTH_AT..LENGTH_AT + 8].try_into().map(u64::from_le_bytes);
+    let length = length.expect("eight bytes");
+    let actual = bytes.len() as u64;
+    if actual != length {
+        let fault = if actual < length { "cut short" } else { "followed by other bytes" };
+        return Err(Error::corrupt(format!(
+            "the ring file is {fault}: it says that it has {length} bytes and has {actual}; copy \
+             it again"
+        )));
+    }
+    let (body, hash) = bytes.split_at(bytes.len() - HASH_BYTES);
+    if blake3::hash(body).as_bytes() != hash {
+        return Err(Error::corrupt(
+            "the ring file was changed after it was written: its hash differs; copy it again",
+        ));
+    }
+    Ok(body)
+}
+
+/// Bits that a slot takes.
+fn slot_bits(devices: u16) -> u32 {
+    u16::BITS - devices.saturating_sub(1).leading_zeros()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low byte is what is wanted")]
+fn pack(out: &mut Vec<u8>, table: &Table, bits: u32) {
+    let (mut window, mut filled) = (0u64, 0);
+    for &slot in table.rows().flat_map(|(_, row)| row) {
+        window |= u64::from(slot) << filled;
+        filled += bits;
+        while filled >= 8 {
+            out.push(window as u8);
+            window >>= 8;
+            filled -= 8;
+        }
+    }
+    if filled > 0 {
+        out.push(window as u8);
+    }
+}
+
+/// Whether `bytes` are as many as the slots of a table of this shape take: asked before memory is
+/// taken for them.
+fn check_slots(bytes: &[u8], shape: (u8, usize, u32), bits: u32) -> Result<()> {
+    let (part_power, width, extra) = shape;
+    let replicas = ((width as u64 - 1) << part_power) + u64::from(extra);
+    if bytes.len() as u64 == (replicas * u64::from(bits)).div_ceil(8) {
+        return Ok(());
+    }
+    Err(Error::corrupt("the ring file has too few or too many replicas"))
+}
+
+fn unpack(bytes: &[u8], table: &mut Table, bits: u32) {
+    let mask = (1u64 << bits) - 1;
+    let (mut window, mut filled, mut bytes) = (0u64, 0, bytes.iter());
+    for partition in 0..table.parts() {
+        for slot in table.row_mut(partition) {
+            while filled < bits {
+                let byte = *bytes.next().expect("the length was checked");
+                window |= u64::from(byte) << filled;
+                filled += 8;
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "at most 16 bits are left")]
+            {
+                *slot = (window & mask) as u16;
+            }
+            window >>= bits;
+            filled -= bits;
+        }
+    }
+}
+
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    // Builders refuse longer names; one of `Ring::of_devices` is cut where a character ends.
+    let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
+    let length = u16::try_from(text.len()).expect("cut to what fits");
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn put_device(out: &mut Vec<u8>, device: &Device) {
+    out.extend_from_slice(&device.id.0.to_le_bytes());
+    out.extend_from_slice(&device.region.to_le_bytes());
+    out.extend_from_slice(&device.zone.to_le_bytes());
+    out.extend_from_slice(&device.weight.to_le_bytes());
+    for text in [&device.node.name, &device.node.address, &device.name, &device.meta] {
+        put_text(out, text);
+    }
+}
+
+/// Takes values off the front of bytes.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (head, rest) = self
+            .rest
+            .split_first_chunk()
+            .ok_or_else(|| Error::corrupt("the ring file ends in the middle of a list"))?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn u16(&mut self) -> Result<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self) -> Result<String> {
+        let length = usize::from(self.u16()?);
+        let (head, rest) = self
+            .rest
+            .split_at_checked(length)
+            .ok_or_else(|| Error::corrupt("the ring file ends in the middle of a name"))?;
+        self.rest = rest;
+        String::from_utf8(head.to_vec())
+            .map_err(|_| Error::corrupt("the ring file has a name that is no text"))
+    }
+
+    fn device(&mut self) -> Result<Device> {
+        let (id, region, zone) = (DeviceId(self.u32()?), self.u32()?, self.u32()?);
+        let weight = f64::from_le_bytes(self.array()?);
+        if !weight.is_finite() || weight < 0.0 {
+            return Err(Error::corrupt(format!("the ring file gives {id} the weight {weight}")));
+        }
+        let node = Node { name: self.text()?, address: self.text()? };
+        let (name, meta) = (self.text()?, self.text()?);
+        Ok(Device { id, region, zone, node, name, weight, meta })
+    }
+
+    fn step(&mut self) -> Result<Move> {
+        let partition = Partition(self.u32()?);
+        let [replica] = self.array()?;
+        Ok(Move { partition, replica, previous: DeviceId(self.u32()?) })
+    }
+}

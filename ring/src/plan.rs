@@ -1,0 +1,210 @@
+//! What a rebalance will cost, before it is done.
+
+use std::collections::BTreeMap;
+
+use martlet_protocol::DeviceId;
+use serde::{Deserialize, Serialize};
+
+use crate::device::Device;
+use crate::ring::Ring;
+
+/// How full a device is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Bytes that it holds.
+    pub used: u64,
+    /// Bytes that it can hold.
+    pub capacity: u64,
+}
+
+/// How fast data moves, and how full a device may get.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// Bytes a second that each device gives to moving.
+    pub bytes_per_second: u64,
+    /// Share of a device's capacity above which it takes no more, such as 0.9.
+    pub high_water: f64,
+}
+
+/// What a rebalance will cost.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// Partitions of which a replica moves.
+    pub partitions: u64,
+    /// Replicas that move.
+    pub replicas: u64,
+    /// Bytes that move, where usage is known.
+    pub bytes: u64,
+    /// Hours until the busiest device is done, at the given pace.
+    pub hours: f64,
+    /// Each device of either ring, by id.
+    pub devices: Vec<DevicePlan>,
+    /// Devices that would pass their high-water mark on the way.
+    pub warnings: Vec<String>,
+}
+
+/// What it means for one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DevicePlan {
+    /// Which.
+    pub id: DeviceId,
+    /// What people call it.
+    pub name: String,
+    /// Replicas before and after.
+    pub before: u64,
+    /// Replicas after.
+    pub after: u64,
+    /// Replicas that come and go.
+    pub coming: u64,
+    /// Replicas that go.
+    pub going: u64,
+    /// Bytes that come.
+    pub bytes_in: u64,
+    /// Bytes that go.
+    pub bytes_out: u64,
+    /// Hours until it is done.
+    pub hours: f64,
+    /// Share of its capacity in use at the worst moment: everything has come and nothing has gone.
+    /// None where its capacity isn't known.
+    pub peak: Option<f64>,
+}
+
+/// What comes and goes, before bytes are known.
+#[derive(Clone, Debug, Default)]
+struct Tally {
+    name: String,
+    before: u64,
+    after: u64,
+    coming: u64,
+    going: u64,
+    bytes_in: f64,
+    bytes_out: f64,
+}
+
+impl Plan {
+    /// The cost of going from `before` to `after`. Devices that `usage` doesn't know are taken to
+    /// hold as much for each replica as the others do on average.
+    pub fn new(before: &Ring, after: &Ring, usage: &BTreeMap<DeviceId, Usage>, pace: Pace) -> Self {
+        let mut tallies = tally_devices(before, after);
+        let sizes = Sizes::new(&tallies, usage);
+        let (mut partitions, mut replicas) = (0, 0);
+        for partition in after.partitions() {
+            let was = before.partition_of_child(after, partition);
+            let mut moved = false;
+            let mut left: Vec<DeviceId> = before
+                .primaries(was)
+                .filter(|id| !after.primaries(partition).any(|a| a == *id))
+                .collect();
+            for to in after.primaries(partition) {
+                if before.primaries(was).any(|id| id == to) {
+                    continue;
+                }
+                let from = left.pop();
+                let bytes = sizes.of(from);
+                moved = true;
+                replicas += 1;
+                let taker = tallies.entry(to).or_default();
+                taker.coming += 1;
+                taker.bytes_in += bytes;
+                if let Some(giver) = from.and_then(|from| tallies.get_mut(&from)) {
+                    giver.going += 1;
+                    giver.bytes_out += bytes;
+                }
+            }
+            partitions += u64::from(moved);
+        }
+        let devices: Vec<DevicePlan> =
+            tallies.into_iter().map(|(id, tally)| tally.into_plan(id, usage, pace)).collect();
+        let warnings = warnings(&devices, pace);
+        let bytes = devices.iter().map(|device| device.bytes_in).sum();
+        let hours = devices.iter().map(|device| device.hours).fold(0.0, f64::max);
+        Self { partitions, replicas, bytes, hours, devices, warnings }
+    }
+}
+
+fn tally_devices(before: &Ring, after: &Ring) -> BTreeMap<DeviceId, Tally> {
+    let mut tallies: BTreeMap<DeviceId, Tally> = BTreeMap::new();
+    for device in before.devices().iter().chain(after.devices()) {
+        tallies.entry(device.id).or_default().name = Device::to_string(device);
+    }
+    let doubled = 1 << (after.part_power() - before.part_power());
+    for (ring, times) in [(before, doubled), (after, 1)] {
+        for id in ring.partitions().flat_map(|partition| ring.primaries(partition)) {
+            let tally = tallies.entry(id).or_default();
+            if std::ptr::eq(ring, after) {
+                tally.after += times;
+            } else {
+                tally.before += times;
+            }
+        }
+    }
+    tallies
+}
+
+/// Bytes of one replica on each device.
+struct Sizes {
+    known: BTreeMap<DeviceId, f64>,
+    average: f64,
+}
+
+impl Sizes {
+    #[expect(clippy::cast_precision_loss, reason = "bytes are estimates here")]
+    fn new(tallies: &BTreeMap<DeviceId, Tally>, usage: &BTreeMap<DeviceId, Usage>) -> Self {
+        let mut known = BTreeMap::new();
+        let (mut bytes, mut replicas) = (0.0, 0.0);
+        for (id, usage) in usage {
+            let Some(tally) = tallies.get(id).filter(|tally| tally.before > 0) else { continue };
+            known.insert(*id, usage.used as f64 / tally.before as f64);
+            bytes += usage.used as f64;
+            replicas += tally.before as f64;
+        }
+        Self { known, average: if replicas > 0.0 { bytes / replicas } else { 0.0 } }
+    }
+
+    fn of(&self, from: Option<DeviceId>) -> f64 {
+        from.and_then(|id| self.known.get(&id)).copied().unwrap_or(self.average)
+    }
+}
+
+impl Tally {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "bytes are estimates here, and never below zero"
+    )]
+    fn into_plan(self, id: DeviceId, usage: &BTreeMap<DeviceId, Usage>, pace: Pace) -> DevicePlan {
+        let busiest = self.bytes_in.max(self.bytes_out);
+        let known = usage.get(&id).filter(|usage| usage.capacity > 0);
+        DevicePlan {
+            id,
+            name: self.name,
+            before: self.before,
+            after: self.after,
+            coming: self.coming,
+            going: self.going,
+            bytes_in: self.bytes_in.round() as u64,
+            bytes_out: self.bytes_out.round() as u64,
+            hours: busiest / pace.bytes_per_second.max(1) as f64 / 3600.0,
+            peak: known.map(|known| (known.used as f64 + self.bytes_in) / known.capacity as f64),
+        }
+    }
+}
+
+fn warnings(devices: &[DevicePlan], pace: Pace) -> Vec<String> {
+    devices
+        .iter()
+        .filter(|device| device.coming > 0)
+        .filter_map(|device| Some((device, device.peak.filter(|peak| *peak > pace.high_water)?)))
+        .map(|(device, peak)| {
+            format!(
+                "{} ({}) would be {:.1} % full on the way, above its high-water mark of {:.0} %: \
+                 give it less weight, or move in smaller steps",
+                device.id,
+                device.name,
+                peak * 100.0,
+                pace.high_water * 100.0
+            )
+        })
+        .collect()
+}

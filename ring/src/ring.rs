@@ -1,0 +1,236 @@
+//! The ring as servers use it: immutable, shared, and quick to ask.
+
+use std::sync::OnceLock;
+
+use martlet_protocol::{DeviceId, Partition, PolicyId};
+
+use crate::builder::{Builder, Occasion, Settings};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::file;
+use crate::handoff::HandoffOrder;
+use crate::table::{DEVICES_MAX, Table};
+
+/// The hash of a ring file, which its child names (rule P3).
+pub type RingHash = [u8; 32];
+
+/// Sixteen random bytes that all rings of one builder share.
+pub type Lineage = [u8; 16];
+
+/// A replica on its way: until the move is settled both holders matter (rule P2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Move {
+    /// The partition.
+    pub partition: Partition,
+    /// Which of its replicas.
+    pub replica: u8,
+    /// Who held it before. The device may be gone from the ring.
+    pub previous: DeviceId,
+}
+
+/// What a ring says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Identity {
+    /// Rises by one with every ring that is written.
+    pub epoch: u64,
+    /// The storage policy that it places.
+    pub policy: PolicyId,
+    /// The policy's name.
+    pub policy_name: String,
+    /// Which rings it may follow: those of the same builder.
+    pub lineage: Lineage,
+    /// Hash of the ring that it follows; zeros for the first.
+    pub parent: RingHash,
+    /// The weight of a device that gets 128 virtual nodes in the order of handoffs.
+    pub handoff_unit: f64,
+    /// The id that the next new device will have; all below were used.
+    pub next_id: u32,
+}
+
+/// Where things go: which devices hold the replicas of each partition, and who stands in for them.
+///
+/// Immutable; share it in an `Arc` and swap the `Arc` when a newer ring comes.
+#[derive(Debug)]
+pub struct Ring {
+    pub(crate) identity: Identity,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) table: Table,
+    pub(crate) moves: Vec<Move>,
+    ids: Vec<DeviceId>,
+    hash: OnceLock<RingHash>,
+    handoffs: OnceLock<HandoffOrder>,
+}
+
+impl Ring {
+    /// A ring of parts that fit together: devices in the order of their ids, slots that name them,
+    /// moves in the order of their partitions.
+    pub(crate) fn from_parts(
+        identity: Identity,
+        devices: Vec<Device>,
+        table: Table,
+        moves: Vec<Move>,
+    ) -> Result<Self> {
+        if devices.is_empty() || devices.len() > DEVICES_MAX {
+            let message = format!("a ring has 1 to {DEVICES_MAX} devices, not {}", devices.len());
+            return Err(Error::invalid(message));
+        }
+        if !devices.is_sorted_by(|a, b| a.id < b.id) {
+            return Err(Error::corrupt("the devices of a ring are sorted by id, these are not"));
+        }
+        let unknown = |slot: &u16| usize::from(*slot) >= devices.len();
+        if let Some((partition, _)) = table.rows().find(|(_, row)| row.iter().any(unknown)) {
+            let message = format!("partition {partition} has a replica on no known device");
+            return Err(Error::corrupt(message));
+        }
+        if !moves.is_sorted_by(|a, b| (a.partition, a.replica) < (b.partition, b.replica)) {
+            return Err(Error::corrupt("the moves of a ring are sorted, these are not"));
+        }
+        let is_elsewhere = |step: &Move| {
+            let Partition(partition) = step.partition;
+            partition >= table.parts() || usize::from(step.replica) >= table.replicas_of(partition)
+        };
+        if moves.iter().any(is_elsewhere) {
+            return Err(Error::corrupt("a ring moves a replica that it doesn't have"));
+        }
+        let ids = devices.iter().map(|device| device.id).collect();
+        let (hash, handoffs) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { identity, devices, table, moves, ids, hash, handoffs })
+    }
+
+    /// A ring of `devices` dealt afresh, the same each time: for one process that plays all roles,
+    /// and for tests. What must outlive a change of devices keeps a
+    /// [`Builder`](crate::Builder) instead: a ring dealt afresh over other devices moves data.
+    pub fn of_devices(policy: PolicyId, replicas: usize, devices: &[Device]) -> Result<Self> {
+        if replicas == 0 || replicas > devices.len() {
+            let message = format!(
+                "{replicas} replicas need as many devices, and there are {}: add devices or ask \
+                 for fewer replicas",
+                devices.len()
+            );
+            return Err(Error::invalid(message));
+        }
+        let mut devices = devices.to_vec();
+        devices.sort_by_key(|device| device.id);
+        let next_id = devices.last().map_or(0, |device| device.id.0.saturating_add(1));
+        // About 200 replicas for each device, so that each gets its share within a percent.
+        let parts = (devices.len() * 200 / replicas).clamp(256, 1 << 16).next_power_of_two();
+        #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
+        let part_power = parts.trailing_zeros() as u8;
+        let settings = Settings {
+            policy,
+            policy_name: "default".to_owned(),
+            part_power,
+            #[expect(clippy::cast_precision_loss, reason = "at most REPLICAS_MAX")]
+            replicas: replicas as f64,
+            min_part_hours: 1,
+            overload: 0.0,
+        };
+        let mut builder = Builder::of_devices(settings, devices, next_id)?;
+        builder.rebalance(Occasion::default())?;
+        builder.ring()
+    }
+
+    /// The partition of a placement hash: its top bits.
+    #[inline]
+    pub fn partition(&self, placement: u64) -> Partition {
+        let top = (placement >> 1) >> (63 - u32::from(self.table.part_power()));
+        #[expect(clippy::cast_possible_truncation, reason = "at most 24 bits are left")]
+        Partition(top as u32)
+    }
+
+    /// The devices that hold a partition's replicas, in the order of the replicas.
+    ///
+    /// # Panics
+    /// If the partition isn't of this ring.
+    #[inline]
+    pub fn primaries(
+        &self,
+        partition: Partition,
+    ) -> impl ExactSizeIterator<Item = DeviceId> + Clone + '_ {
+        self.table.row(partition.0).iter().map(|slot| self.ids[usize::from(*slot)])
+    }
+
+    /// All other devices, in the order in which they stand in for the primaries: first those of
+    /// unused regions, then zones, then nodes; those of weight zero last.
+    ///
+    /// # Panics
+    /// If the partition isn't of this ring.
+    pub fn handoffs(&self, partition: Partition) -> impl Iterator<Item = DeviceId> + '_ {
+        let order = self
+            .handoffs
+            .get_or_init(|| HandoffOrder::new(&self.devices, self.identity.handoff_unit));
+        order
+            .handoffs(partition, self.table.row(partition.0))
+            .map(|slot| self.ids[usize::from(slot)])
+    }
+
+    /// Who held a replica that is moving; none when it isn't. The device may be gone from the ring.
+    pub fn previous(&self, partition: Partition, replica: usize) -> Option<DeviceId> {
+        let key = (partition, u8::try_from(replica).ok()?);
+        let at = self.moves.binary_search_by_key(&key, |m| (m.partition, m.replica)).ok()?;
+        Some(self.moves[at].previous)
+    }
+
+    /// The replicas that are moving, by partition.
+    pub fn moves(&self) -> &[Move] {
+        &self.moves
+    }
+
+    /// A device by its id.
+    pub fn device(&self, id: DeviceId) -> Option<&Device> {
+        self.ids.binary_search(&id).ok().map(|at| &self.devices[at])
+    }
+
+    /// All devices, by id.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The most replicas that a partition has.
+    pub fn replicas(&self) -> usize {
+        self.table.width()
+    }
+
+    /// Replicas for each partition on average, fractional if the ring was made so.
+    pub fn replicas_exact(&self) -> f64 {
+        let whole = u32::try_from(self.table.width() - 1).expect("a ring has few replicas");
+        f64::from(whole) + f64::from(self.table.extra()) / f64::from(self.table.parts())
+    }
+
+    /// Rises by one with every ring that is written.
+    pub fn epoch(&self) -> u64 {
+        self.identity.epoch
+    }
+
+    /// Epoch, policy and parent.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The hash of the ring, which its file ends with and its child names.
+    pub fn hash(&self) -> RingHash {
+        *self.hash.get_or_init(|| file::hash_of(&self.encode()))
+    }
+
+    /// Keeps the hash that the ring was loaded with.
+    pub(crate) fn remember_hash(&self, hash: RingHash) {
+        // A ring that was just made has none yet.
+        let _ = self.hash.set(hash);
+    }
+
+    /// There are two to the power of this many partitions.
+    pub fn part_power(&self) -> u8 {
+        self.table.part_power()
+    }
+
+    /// The partition of this ring in which a partition of a later ring, with as many or more of
+    /// them, lies.
+    pub(crate) fn partition_of_child(&self, later: &Self, partition: Partition) -> Partition {
+        Partition(partition.0 >> (later.part_power() - self.part_power()))
+    }
+
+    /// All partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
+        (0..self.table.parts()).map(Partition)
+    }
+}

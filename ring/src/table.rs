@@ -1,0 +1,118 @@
+//! Which device holds which replica of which partition: one flat array, a row for each partition.
+//!
+//! ```text
+//! partition 0        partition 1        ...
+//! slot slot slot  |  slot slot slot  |
+//! ```
+//!
+//! A slot is the position of a device in the ring's list of devices: two bytes each, so that the
+//! rows of 2^20 partitions with three replicas take 6 MiB. With a fractional number of replicas the
+//! first `extra` partitions have one more than the rest, whose last slot is [`NOBODY`].
+
+/// The slot of a replica that nobody holds.
+pub(crate) const NOBODY: u16 = u16::MAX;
+/// Most devices that a ring can have, so that every slot but [`NOBODY`] names one.
+pub const DEVICES_MAX: usize = u16::MAX as usize;
+/// Most partitions, as a power of two.
+pub const PART_POWER_MAX: u8 = 24;
+/// Most replicas.
+pub const REPLICAS_MAX: usize = 64;
+
+/// The array, and its shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    part_power: u8,
+    width: usize,
+    extra: u32,
+    slots: Vec<u16>,
+}
+
+impl Table {
+    /// A table in which nobody holds anything.
+    pub(crate) fn empty(part_power: u8, width: usize, extra: u32) -> Self {
+        let slots = vec![NOBODY; width << part_power];
+        Self { part_power, width, extra, slots }
+    }
+
+    /// The shape for `replicas`, which may be fractional: how many columns, and how many partitions
+    /// use the last one.
+    pub(crate) fn shape(part_power: u8, replicas: f64) -> (usize, u32) {
+        let parts = f64::from(1u32 << part_power);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "replicas lie between 1 and REPLICAS_MAX, partitions below 2^24"
+        )]
+        let (total, parts) = ((replicas * parts).round() as u64, parts as u64);
+        let width = total.div_ceil(parts).max(1);
+        let extra = total - (width - 1) * parts;
+        #[expect(clippy::cast_possible_truncation, reason = "both are at most 2^24")]
+        (width as usize, extra as u32)
+    }
+
+    pub(crate) fn part_power(&self) -> u8 {
+        self.part_power
+    }
+
+    /// Partitions.
+    pub(crate) fn parts(&self) -> u32 {
+        1 << self.part_power
+    }
+
+    /// Columns: the most replicas that a partition has.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Partitions that use the last column.
+    pub(crate) fn extra(&self) -> u32 {
+        self.extra
+    }
+
+    /// Replicas over all partitions.
+    pub(crate) fn replicas_total(&self) -> u64 {
+        (self.width as u64 - 1) * u64::from(self.parts()) + u64::from(self.extra)
+    }
+
+    /// How many replicas a partition has.
+    #[inline]
+    pub(crate) fn replicas_of(&self, partition: u32) -> usize {
+        self.width - usize::from(partition >= self.extra)
+    }
+
+    /// The slots of a partition.
+    #[inline]
+    pub(crate) fn row(&self, partition: u32) -> &[u16] {
+        let start = partition as usize * self.width;
+        &self.slots[start..start + self.replicas_of(partition)]
+    }
+
+    /// The slots of a partition, to be changed.
+    #[inline]
+    pub(crate) fn row_mut(&mut self, partition: u32) -> &mut [u16] {
+        let start = partition as usize * self.width;
+        let end = start + self.replicas_of(partition);
+        &mut self.slots[start..end]
+    }
+
+    /// All slots, row after row, those of the missing last replicas left out.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (u32, &[u16])> {
+        (0..self.parts()).map(|partition| (partition, self.row(partition)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_follows_the_replicas() {
+        assert_eq!(Table::shape(4, 3.0), (3, 16));
+        assert_eq!(Table::shape(4, 2.5), (3, 8));
+        assert_eq!(Table::shape(4, 1.0), (1, 16));
+        assert_eq!(Table::shape(0, 1.4), (1, 1));
+        let table = Table::empty(4, 3, 8);
+        assert_eq!((table.replicas_of(7), table.replicas_of(8)), (3, 2));
+        assert_eq!(table.replicas_total(), 40);
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the whole crate: properties over random histories, golden values, scripts.
+
+mod aims;
+mod files;
+mod handoffs;
+mod histories;
+mod outlook;
+mod scripts;
+mod successors;
