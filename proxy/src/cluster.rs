@@ -1,0 +1,71 @@
+//! Who there is: the rings, and the node behind each device.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use martlet_protocol::{Backend, DeviceId, Error, PolicyId, Result};
+use martlet_ring::Ring;
+
+/// The rings, and the node behind each device.
+#[derive(Clone)]
+pub struct Cluster {
+    index: Arc<Ring>,
+    data: BTreeMap<PolicyId, Arc<Ring>>,
+    default_policy: PolicyId,
+    nodes: HashMap<DeviceId, Arc<dyn Backend>>,
+}
+
+impl Cluster {
+    /// A cluster whose entries live on `index` and whose extents live on `data`, one ring for each
+    /// policy; new buckets get the policy of the first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](martlet_protocol::ErrorKind::Invalid) when there is no data ring, two
+    /// of one policy, or a device of a ring without a node.
+    pub fn new(
+        index: Arc<Ring>,
+        data: Vec<Arc<Ring>>,
+        nodes: HashMap<DeviceId, Arc<dyn Backend>>,
+    ) -> Result<Self> {
+        let default_policy = match data.first() {
+            Some(ring) => ring.identity().policy,
+            None => return Err(Error::invalid("a cluster needs a data ring")),
+        };
+        let devices = std::iter::once(&index).chain(&data).flat_map(|ring| ring.devices());
+        if let Some(device) = devices.map(|device| device.id).find(|id| !nodes.contains_key(id)) {
+            return Err(Error::invalid(format!("no node is known for device {device}")));
+        }
+        let count = data.len();
+        let data: BTreeMap<_, _> =
+            data.into_iter().map(|ring| (ring.identity().policy, ring)).collect();
+        if data.len() != count {
+            return Err(Error::invalid("two data rings are of the same policy"));
+        }
+        Ok(Self { index, data, default_policy, nodes })
+    }
+
+    /// The ring that places index entries.
+    pub fn index(&self) -> &Ring {
+        &self.index
+    }
+
+    /// The ring that places the extents of a policy.
+    pub(crate) fn data(&self, policy: PolicyId) -> Result<&Ring> {
+        self.data
+            .get(&policy)
+            .map(Arc::as_ref)
+            .ok_or_else(|| Error::unavailable(format!("no ring for policy {}", policy.0)))
+    }
+
+    /// The policy of new buckets.
+    pub fn default_policy(&self) -> PolicyId {
+        self.default_policy
+    }
+
+    /// The node behind a device.
+    pub(crate) fn node(&self, device: DeviceId) -> Result<&Arc<dyn Backend>> {
+        self.nodes
+            .get(&device)
+            .ok_or_else(|| Error::unavailable(format!("no node is known for device {device}")))
+    }
+}

@@ -1,0 +1,222 @@
+//! Conditions of reads and writes, in S3's precedence (that of RFC 9110).
+
+use martlet_protocol::entry::{KeyCondition, Object};
+
+use crate::api::{ETagCondition, ReadConditions, WriteConditions};
+use crate::error::{Error, Result};
+
+impl ETagCondition {
+    fn holds(&self, object: &Object) -> bool {
+        match self {
+            Self::Any => true,
+            Self::OneOf(tags) => {
+                let etag = object.etag.to_string();
+                tags.iter().any(|tag| tag.trim_matches('"') == etag)
+            }
+        }
+    }
+}
+
+/// HTTP's dates have seconds.
+fn modified_since(object: &Object, since_ms: u64) -> bool {
+    object.modified_ms / 1000 > since_ms / 1000
+}
+
+impl ReadConditions {
+    /// Whether a read goes ahead. A tag that matches outweighs a date, a tag that doesn't as well.
+    pub(crate) fn check(&self, object: &Object) -> Result<()> {
+        match (&self.if_match, self.if_unmodified_since_ms) {
+            (Some(tags), _) if !tags.holds(object) => {
+                return Err(Error::PreconditionFailed("If-Match"));
+            }
+            (None, Some(since_ms)) if modified_since(object, since_ms) => {
+                return Err(Error::PreconditionFailed("If-Unmodified-Since"));
+            }
+            _ => {}
+        }
+        let known = match (&self.if_none_match, self.if_modified_since_ms) {
+            (Some(tags), _) => tags.holds(object),
+            (None, Some(since_ms)) => !modified_since(object, since_ms),
+            (None, None) => false,
+        };
+        if known { Err(Error::NotModified(Box::new(object.clone()))) } else { Ok(()) }
+    }
+
+    /// The same for the source of a copy, where "not modified" is a failure like any other.
+    pub(crate) fn check_source(&self, object: &Object) -> Result<()> {
+        self.check(object).map_err(|error| match error {
+            Error::NotModified(_) if self.if_none_match.is_some() => {
+                Error::PreconditionFailed("x-amz-copy-source-If-None-Match")
+            }
+            Error::NotModified(_) => {
+                Error::PreconditionFailed("x-amz-copy-source-If-Modified-Since")
+            }
+            other => other,
+        })
+    }
+}
+
+impl WriteConditions {
+    /// Whether anything has to hold at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.if_match.is_none() && self.if_none_match.is_none()
+    }
+
+    /// Whether a write goes ahead over `current`.
+    pub(crate) fn check(&self, current: Option<&Object>) -> Result<()> {
+        if let Some(tags) = &self.if_match {
+            let object = current.ok_or(Error::NoSuchKey)?;
+            if !tags.holds(object) {
+                return Err(Error::PreconditionFailed("If-Match"));
+            }
+        }
+        match (&self.if_none_match, current) {
+            (Some(tags), Some(object)) if tags.holds(object) => {
+                Err(Error::PreconditionFailed("If-None-Match"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same for a delete. One that names a tag and finds nothing has what it wanted; one that
+    /// asks for any object at all has not.
+    pub(crate) fn check_delete(&self, current: Option<&Object>) -> Result<()> {
+        match (current, &self.if_match) {
+            (None, Some(ETagCondition::Any)) => Err(Error::PreconditionFailed("If-Match")),
+            (None, _) => Ok(()),
+            (Some(_), _) => self.check(current),
+        }
+    }
+
+    /// As an upload remembers it.
+    pub(crate) fn to_key_condition(&self) -> KeyCondition {
+        let tags = |condition: &Option<ETagCondition>| {
+            condition.as_ref().map(|condition| match condition {
+                ETagCondition::Any => vec!["*".to_owned()],
+                ETagCondition::OneOf(tags) => {
+                    tags.iter().map(|tag| tag.trim_matches('"').to_owned()).collect()
+                }
+            })
+        };
+        KeyCondition { if_match: tags(&self.if_match), if_none_match: tags(&self.if_none_match) }
+    }
+
+    /// The inverse of [`WriteConditions::to_key_condition`].
+    pub(crate) fn from_key_condition(condition: &KeyCondition) -> Self {
+        let tags = |tags: &Option<Vec<String>>| {
+            tags.as_ref().map(|tags| match tags.as_slice() {
+                [any] if any == "*" => ETagCondition::Any,
+                tags => ETagCondition::OneOf(tags.to_vec()),
+            })
+        };
+        Self { if_match: tags(&condition.if_match), if_none_match: tags(&condition.if_none_match) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::entry::{Attributes, Body, ETag};
+
+    use super::*;
+
+    fn object() -> Object {
+        Object {
+            size: 0,
+            etag: ETag::Md5([0xaa; 16]),
+            modified_ms: 10_500,
+            attributes: Attributes::default(),
+            checksums: Vec::new(),
+            upload: None,
+            body: Body::Empty,
+        }
+    }
+
+    fn tag(matches: bool) -> ETagCondition {
+        let tag = if matches { "aa".repeat(16) } else { "bb".repeat(16) };
+        ETagCondition::OneOf(vec!["cc".into(), tag])
+    }
+
+    /// `ok`, `412` or `304`.
+    fn outcome(conditions: &ReadConditions) -> &'static str {
+        match conditions.check(&object()) {
+            Ok(()) => "ok",
+            Err(Error::PreconditionFailed(_)) => "412",
+            Err(Error::NotModified(_)) => "304",
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn tags_outweigh_dates() {
+        let (before, after) = (Some(9000), Some(11_000));
+        let none = ReadConditions::default();
+        let cases = [
+            (ReadConditions { if_match: Some(tag(true)), ..none.clone() }, "ok"),
+            (ReadConditions { if_match: Some(tag(false)), ..none.clone() }, "412"),
+            (ReadConditions { if_unmodified_since_ms: before, ..none.clone() }, "412"),
+            (ReadConditions { if_unmodified_since_ms: after, ..none.clone() }, "ok"),
+            (
+                ReadConditions {
+                    if_match: Some(tag(true)),
+                    if_unmodified_since_ms: before,
+                    ..none.clone()
+                },
+                "ok",
+            ),
+            (ReadConditions { if_none_match: Some(tag(true)), ..none.clone() }, "304"),
+            (ReadConditions { if_none_match: Some(tag(false)), ..none.clone() }, "ok"),
+            (ReadConditions { if_modified_since_ms: after, ..none.clone() }, "304"),
+            (ReadConditions { if_modified_since_ms: before, ..none.clone() }, "ok"),
+            (
+                ReadConditions {
+                    if_none_match: Some(tag(false)),
+                    if_modified_since_ms: after,
+                    ..none.clone()
+                },
+                "ok",
+            ),
+            (
+                ReadConditions {
+                    if_match: Some(tag(false)),
+                    if_none_match: Some(tag(true)),
+                    ..none.clone()
+                },
+                "412",
+            ),
+            (none, "ok"),
+        ];
+        for (conditions, expected) in cases {
+            assert_eq!(outcome(&conditions), expected, "{conditions:?}");
+        }
+    }
+
+    #[test]
+    fn dates_are_compared_by_seconds() {
+        let same_second =
+            ReadConditions { if_modified_since_ms: Some(10_000), ..ReadConditions::default() };
+        assert_eq!(outcome(&same_second), "304");
+    }
+
+    #[test]
+    fn writes_are_refused_by_what_is_there() {
+        let object = object();
+        let create = WriteConditions { if_none_match: Some(ETagCondition::Any), if_match: None };
+        assert!(create.check(None).is_ok());
+        assert!(matches!(create.check(Some(&object)), Err(Error::PreconditionFailed(_))));
+        let replace = WriteConditions { if_match: Some(tag(true)), if_none_match: None };
+        assert!(replace.check(Some(&object)).is_ok());
+        assert!(matches!(replace.check(None), Err(Error::NoSuchKey)));
+        assert!(replace.check_delete(None).is_ok());
+        let other = WriteConditions { if_match: Some(tag(false)), if_none_match: None };
+        assert!(matches!(other.check(Some(&object)), Err(Error::PreconditionFailed(_))));
+    }
+
+    #[test]
+    fn an_upload_remembers_conditions_as_they_were() {
+        for if_match in [None, Some(tag(true)), Some(ETagCondition::Any)] {
+            let conditions = WriteConditions { if_match, if_none_match: Some(ETagCondition::Any) };
+            let kept = conditions.to_key_condition();
+            assert_eq!(WriteConditions::from_key_condition(&kept), conditions);
+        }
+    }
+}

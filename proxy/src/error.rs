@@ -1,0 +1,86 @@
+//! What can go wrong with a request, in the words of the object layer.
+
+use thiserror::Error;
+
+/// What a call of the object layer returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a request was not carried out. The door turns each into its own protocol's error.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// There is no such bucket.
+    #[error("the bucket does not exist")]
+    NoSuchBucket,
+    /// The bucket exists already; `owner` made it.
+    #[error("the bucket exists already")]
+    BucketExists {
+        /// Who made it.
+        owner: String,
+    },
+    /// The bucket still holds objects or uploads.
+    #[error("the bucket is not empty")]
+    BucketNotEmpty,
+    /// There is no such object.
+    #[error("the key does not exist")]
+    NoSuchKey,
+    /// There is no such upload, or it was aborted.
+    #[error("the upload does not exist")]
+    NoSuchUpload,
+    /// A condition of the request does not hold.
+    #[error("the condition {0} does not hold")]
+    PreconditionFailed(&'static str),
+    /// The object is what the reader has already.
+    #[error("not modified")]
+    NotModified(Box<martlet_protocol::entry::Object>),
+    /// A concurrent conditional request stands in the way: try again.
+    #[error("a conflicting conditional request is in progress")]
+    ConditionalConflict,
+    /// The range lies outside the object.
+    #[error("the range lies outside the object of {size} bytes")]
+    InvalidRange {
+        /// Bytes of the object.
+        size: u64,
+    },
+    /// A part number outside the object or upload.
+    #[error("there is no part {0}")]
+    InvalidPartNumber(u32),
+    /// A part that Complete names is missing, or its ETag or checksum is another.
+    #[error("part {0} is missing or differs")]
+    InvalidPart(u32),
+    /// The parts that Complete names don't rise.
+    #[error("the parts are not in ascending order")]
+    InvalidPartOrder,
+    /// A part but the last is too small.
+    #[error("part {number} has {size} bytes, fewer than {minimum}")]
+    EntityTooSmall {
+        /// Its number.
+        number: u32,
+        /// Its bytes.
+        size: u64,
+        /// The least a part must have.
+        minimum: u64,
+    },
+    /// More bytes than an object or part may have.
+    #[error("{size} bytes are more than the {maximum} allowed")]
+    EntityTooLarge {
+        /// Bytes proposed.
+        size: u64,
+        /// Bytes allowed.
+        maximum: u64,
+    },
+    /// The body's MD5 is not the one that was given.
+    #[error("the Content-MD5 does not match the body")]
+    BadDigest,
+    /// A checksum of the body is not the one that was given.
+    #[error("the checksum {0:?} does not match")]
+    BadChecksum(martlet_protocol::entry::ChecksumAlgorithm),
+    /// The request contradicts itself or the object that it speaks of.
+    #[error("{0}")]
+    InvalidRequest(String),
+    /// The client's body ended in an error of its own; the source says which.
+    #[error("the request body failed: {0}")]
+    Body(martlet_protocol::Error),
+    /// A node could not do its part.
+    #[error(transparent)]
+    Backend(#[from] martlet_protocol::Error),
+}

@@ -1,0 +1,141 @@
+//! Digests of a body in step with its arrival, without holding up an async worker.
+//!
+//! What is hashed waits here, as references to the bytes that flow on to the devices, until it is
+//! worth a thread: then one batch at a time goes to the blocking pool. What is left at the end is
+//! too little for that and is hashed where it is; small bodies never leave their worker.
+
+use bytes::Bytes;
+use martlet_protocol::Error;
+use martlet_protocol::entry::ChecksumAlgorithm;
+use tokio::task::JoinHandle;
+
+use crate::digest::{Digests, Sums};
+use crate::error::Result;
+
+/// Bytes that are worth a thread: MD5 takes a third of a millisecond over them.
+const BATCH_BYTES_MIN: usize = 256 * 1024;
+/// Bytes that may wait while a batch is at work: then the body has to.
+const WAITING_BYTES_MAX: usize = 2 * BATCH_BYTES_MIN;
+
+/// Digests of a body, some of which may not be in them yet.
+pub(crate) struct Hashing {
+    state: State,
+    waiting: Vec<Bytes>,
+    waiting_bytes: usize,
+}
+
+enum State {
+    Idle(Digests),
+    AtWork(JoinHandle<Digests>),
+    /// A batch ended in a panic.
+    Lost,
+}
+
+impl Hashing {
+    pub(crate) fn new(algorithms: &[ChecksumAlgorithm]) -> Self {
+        let state = State::Idle(Digests::new(algorithms));
+        Self { state, waiting: Vec::new(), waiting_bytes: 0 }
+    }
+
+    /// Takes bytes in.
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        self.waiting_bytes += bytes.len();
+        self.waiting.push(bytes);
+    }
+
+    /// Puts a thread to work if enough is waiting, and waits for it if too much is.
+    pub(crate) async fn keep_up(&mut self) -> Result<()> {
+        if self.waiting_bytes < BATCH_BYTES_MIN {
+            return Ok(());
+        }
+        let is_behind = match &self.state {
+            State::AtWork(work) => !work.is_finished(),
+            State::Idle(_) | State::Lost => false,
+        };
+        if is_behind && self.waiting_bytes < WAITING_BYTES_MAX {
+            return Ok(());
+        }
+        let mut digests = self.idle().await?;
+        let batch = self.batch();
+        self.state = State::AtWork(tokio::task::spawn_blocking(move || {
+            digests.update_all(&batch);
+            digests
+        }));
+        Ok(())
+    }
+
+    /// Hashes all that waits.
+    pub(crate) async fn catch_up(&mut self) -> Result<()> {
+        self.keep_up().await?;
+        let mut digests = self.idle().await?;
+        digests.update_all(&self.batch());
+        self.state = State::Idle(digests);
+        Ok(())
+    }
+
+    /// What all bytes came to.
+    pub(crate) async fn finish(mut self) -> Result<Sums> {
+        self.catch_up().await?;
+        Ok(self.idle().await?.finish())
+    }
+
+    fn batch(&mut self) -> Vec<Bytes> {
+        self.waiting_bytes = 0;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// The digests, once no thread is at work on them.
+    async fn idle(&mut self) -> Result<Digests> {
+        if let State::AtWork(work) = &mut self.state {
+            let done = work.await;
+            self.state = done.map_or(State::Lost, State::Idle);
+        }
+        match std::mem::replace(&mut self.state, State::Lost) {
+            State::Idle(digests) => Ok(digests),
+            _ => Err(Error::internal("hashing a body ended unexpectedly").into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALGORITHMS: [ChecksumAlgorithm; 2] =
+        [ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
+
+    fn bytes(length: usize) -> Bytes {
+        (0..length).map(|at| u8::try_from(at * 31 % 251).expect("below 251")).collect()
+    }
+
+    #[tokio::test]
+    async fn pieces_come_to_what_the_whole_comes_to_whatever_their_size() {
+        let whole = bytes(3 * WAITING_BYTES_MAX + 4321);
+        let mut at_once = Digests::new(&ALGORITHMS);
+        at_once.update(&whole);
+        let expected = at_once.finish();
+        for size in [1000, BATCH_BYTES_MIN, WAITING_BYTES_MAX + 1, whole.len()] {
+            let mut hashing = Hashing::new(&ALGORITHMS);
+            let mut rest = whole.clone();
+            while !rest.is_empty() {
+                hashing.push(rest.split_to(size.min(rest.len())));
+                hashing.keep_up().await.unwrap();
+                assert!(hashing.waiting_bytes < WAITING_BYTES_MAX);
+            }
+            let sums = hashing.finish().await.unwrap();
+            assert_eq!((sums.md5, sums.bytes), (expected.md5, expected.bytes));
+            assert_eq!(sums.checksums, expected.checksums);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_small_body_stays_where_it_is() {
+        let mut hashing = Hashing::new(&ALGORITHMS);
+        hashing.push(bytes(BATCH_BYTES_MIN - 1));
+        hashing.keep_up().await.unwrap();
+        assert!(matches!(hashing.state, State::Idle(_)));
+        hashing.push(bytes(1));
+        hashing.keep_up().await.unwrap();
+        assert!(matches!(hashing.state, State::AtWork(_)));
+    }
+}

@@ -1,0 +1,53 @@
+//! The object layer: what S3's operations mean, in terms of registers and extents.
+//!
+//! A request comes in as one of the types of [`api`], is placed by the ring, and goes out as calls
+//! of [`Backend`](martlet_protocol::Backend). Nothing here knows HTTP, and nothing here knows disks.
+//!
+//! ```text
+//! put, change, read, listing, bucket, multipart     what clients ask for
+//!   │          │            │
+//!   ▼          ▼            ▼
+//! ingest     bodies       walk ── merge             bytes in, bytes out, names in order
+//!   │          │            │
+//!   └──────────┴─── index ──┘                       registers: quorum reads, writes, ballots
+//!                     │
+//!                  cluster                          rings, and the node behind each device
+//! ```
+//!
+//! Every write ends in one entry. Its extents are on disk and everything the client said about its
+//! body has been checked before the entry is written; if it never is, they are deleted again.
+
+pub mod api;
+mod bodies;
+mod bucket;
+mod change;
+mod cluster;
+mod conditions;
+mod digest;
+pub mod error;
+mod hashing;
+mod index;
+mod ingest;
+mod latch;
+mod listing;
+mod md5;
+mod merge;
+mod multipart;
+mod options;
+mod pipe;
+mod put;
+pub mod quorum;
+mod range;
+mod read;
+mod store;
+#[cfg(test)]
+mod tests;
+mod unclaimed;
+mod walk;
+
+pub use api::*;
+pub use cluster::Cluster;
+pub use error::{Error, Result};
+pub use options::StoreOptions;
+pub use quorum::{Progress, QuorumTally};
+pub use store::ObjectStore;

@@ -1,0 +1,109 @@
+//! Listings of objects: folded by delimiter and counted after merging (rule L1).
+
+use bytes::Bytes;
+use martlet_protocol::RegisterKind;
+use martlet_protocol::backend::ListStart;
+use martlet_protocol::entry::Value;
+
+use crate::api::{ListObjects, ObjectPage};
+use crate::error::Result;
+use crate::merge::successor;
+use crate::store::ObjectStore;
+use crate::walk::{Paths, Walk, text};
+
+/// Entries that one call looks at before it hands back what it has: a run of tombstones may be long.
+const SEEN_MAX: usize = 50_000;
+
+/// The bytes that names share with `name` up to and including the first delimiter beyond a prefix.
+pub(crate) fn folded<'a>(name: &'a [u8], prefix: &[u8], delimiter: &[u8]) -> Option<&'a [u8]> {
+    if delimiter.is_empty() {
+        return None;
+    }
+    let rest = name.strip_prefix(prefix)?;
+    let at = match delimiter {
+        [byte] => rest.iter().position(|found| found == byte)?,
+        longer => rest.windows(longer.len()).position(|found| found == longer)?,
+    };
+    Some(&name[..prefix.len() + at + delimiter.len()])
+}
+
+/// Where a listing goes on after a name: a folded prefix that the name lies in is passed over.
+fn start(list: &ListObjects, delimiter: &[u8]) -> ListStart {
+    let Some(after) = &list.after else { return ListStart::First };
+    let fold = folded(after.as_bytes(), list.prefix.as_bytes(), delimiter);
+    match fold.and_then(successor) {
+        Some(next) => ListStart::At(next),
+        None => ListStart::After(Bytes::copy_from_slice(after.as_bytes())),
+    }
+}
+
+impl ObjectStore {
+    /// A page of the objects of a bucket.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
+    pub async fn list(&self, bucket: &str, list: ListObjects) -> Result<ObjectPage> {
+        let bucket = self.inner.bucket(bucket).await?;
+        let mut page = ObjectPage::default();
+        if list.limit == 0 {
+            return Ok(page);
+        }
+        let (prefix, delimiter) =
+            (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
+        let mut paths = Paths::all(&bucket, RegisterKind::Object).below(prefix);
+        paths.fold = Some(Bytes::copy_from_slice(delimiter)).filter(|fold| !fold.is_empty());
+        let expected = list.limit.saturating_add(1);
+        let mut walk = Walk::new(&self.inner, &paths, start(&list, delimiter), expected);
+        while let Some((name, entry)) = walk.next().await? {
+            let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
+            let Value::Object(object) = entry.value else {
+                // Within a prefix that isn't folded yet there is no place to stop.
+                if walk.seen > SEEN_MAX && fold.is_none() {
+                    page.next = Some(text(name)?);
+                    return Ok(page);
+                }
+                continue;
+            };
+            if page.objects.len() + page.prefixes.len() == list.limit {
+                page.next = last_of(&page);
+                return Ok(page);
+            }
+            match fold {
+                None => page.objects.push((text(name)?, object)),
+                Some(fold) => {
+                    if let Some(next) = successor(&fold) {
+                        walk.skip_to(next);
+                    }
+                    page.prefixes.push(text(fold)?);
+                }
+            }
+        }
+        Ok(page)
+    }
+}
+
+fn last_of(page: &ObjectPage) -> Option<String> {
+    let key = page.objects.last().map(|(key, _)| key);
+    key.max(page.prefixes.last()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fold_at_the_first_delimiter_beyond_the_prefix() {
+        let fold = |name: &'static str, prefix: &str, delimiter: &str| {
+            folded(name.as_bytes(), prefix.as_bytes(), delimiter.as_bytes())
+                .map(|fold| std::str::from_utf8(fold).unwrap())
+        };
+        assert_eq!(fold("a/b/c", "", "/"), Some("a/"));
+        assert_eq!(fold("a/b/c", "a/", "/"), Some("a/b/"));
+        assert_eq!(fold("a/b/c", "a", "/"), Some("a/"));
+        assert_eq!(fold("a/b/c", "a/b/", "/"), None);
+        assert_eq!(fold("a/b/c", "x", "/"), None);
+        assert_eq!(fold("a--b", "", "--"), Some("a--"));
+        assert_eq!(fold("a-b", "", "--"), None);
+        assert_eq!(fold("a/b", "", ""), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! Merging sorted pages of several devices into one run of names (rule L1). Pure.
+//!
+//! Invariants: names rise; a name comes once, with the entry of the highest order that any page
+//! holds; nothing is given out while a device that may know of something lower has to be asked.
+
+use bytes::Bytes;
+use martlet_protocol::Entry;
+use martlet_protocol::backend::{ListReply, ListStart};
+
+/// What one device has said so far.
+struct Source {
+    page: std::vec::IntoIter<(Bytes, Entry)>,
+    last: Option<Bytes>,
+    more: bool,
+}
+
+impl Source {
+    fn head(&self) -> Option<&Bytes> {
+        self.page.as_slice().first().map(|(name, _)| name)
+    }
+}
+
+/// Pages of several devices, being merged.
+pub(crate) struct Merge {
+    sources: Vec<Source>,
+    start: ListStart,
+    /// Names below this are of no interest.
+    floor: Bytes,
+}
+
+impl Merge {
+    /// A merge of `sources` devices, none of which has been asked yet.
+    pub(crate) fn new(sources: usize, start: ListStart) -> Self {
+        let source = || Source { page: Vec::new().into_iter(), last: None, more: true };
+        let sources = (0..sources).map(|_| source()).collect();
+        Self { sources, start, floor: Bytes::new() }
+    }
+
+    /// The devices that have to be asked before the merge goes on, and from where.
+    pub(crate) fn wanting(&self) -> Vec<(usize, ListStart)> {
+        let wanting = |source: &Source| source.more && source.page.as_slice().is_empty();
+        let asked = self.sources.iter().enumerate().filter(|(_, source)| wanting(source));
+        asked.map(|(at, source)| (at, self.resume(source))).collect()
+    }
+
+    /// Whether any device has to be asked.
+    pub(crate) fn is_wanting(&self) -> bool {
+        self.sources.iter().any(|source| source.more && source.page.as_slice().is_empty())
+    }
+
+    fn resume(&self, source: &Source) -> ListStart {
+        match &source.last {
+            Some(last) if *last >= self.floor => ListStart::After(last.clone()),
+            None if self.floor.is_empty() => self.start.clone(),
+            _ => ListStart::At(self.floor.clone()),
+        }
+    }
+
+    /// Takes a device's page in.
+    pub(crate) fn refill(&mut self, at: usize, reply: ListReply) {
+        let source = &mut self.sources[at];
+        source.more = reply.truncated && !reply.entries.is_empty();
+        if let Some((last, _)) = reply.entries.last() {
+            source.last = Some(last.clone());
+        }
+        source.page = reply.entries.into_iter();
+    }
+
+    /// Passes over all names below `floor`.
+    pub(crate) fn skip_to(&mut self, floor: Bytes) {
+        self.floor = floor;
+        for source in &mut self.sources {
+            while source.head().is_some_and(|name| *name < self.floor) {
+                source.page.next();
+            }
+        }
+    }
+
+    /// The next name with its entry, and how many devices agree on it. None at the end, or when
+    /// devices have to be asked.
+    pub(crate) fn next(&mut self) -> Option<(Bytes, Entry, usize)> {
+        if self.is_wanting() {
+            return None;
+        }
+        if let [source] = self.sources.as_mut_slice() {
+            return source.page.next().map(|(name, entry)| (name, entry, 1));
+        }
+        let name = self.sources.iter().filter_map(Source::head).min()?.clone();
+        let mut best: Option<(Entry, usize)> = None;
+        for source in &mut self.sources {
+            if source.head() != Some(&name) {
+                continue;
+            }
+            let Some((_, entry)) = source.page.next() else { continue };
+            best = Some(match best {
+                Some((held, agree)) if held.order == entry.order => (held, agree + 1),
+                Some((held, agree)) if held.order > entry.order => (held, agree),
+                _ => (entry, 1),
+            });
+        }
+        best.map(|(entry, agree)| (name, entry, agree))
+    }
+}
+
+/// The lowest name above all that begin with `prefix`; none if there is no such name.
+pub(crate) fn successor(prefix: &[u8]) -> Option<Bytes> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut successor = prefix[..=last].to_vec();
+    successor[last] += 1;
+    Some(successor.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use martlet_protocol::entry::Value;
+    use martlet_protocol::stamp::WriterId;
+    use martlet_protocol::{Stamp, WriteId};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(time: u64) -> Entry {
+        let order = Stamp { time, writer: WriterId(0) };
+        Entry { order, write_id: WriteId([0; 16]), value: Value::Tombstone }
+    }
+
+    type Replica = BTreeMap<Vec<u8>, u64>;
+
+    fn page(replica: &Replica, start: &ListStart, limit: usize) -> ListReply {
+        let after = |name: &[u8]| match start {
+            ListStart::First => true,
+            ListStart::At(at) => name >= at,
+            ListStart::After(after) => name > after,
+        };
+        let mut run = replica.iter().filter(|(name, _)| after(name));
+        let entries: Vec<_> = run
+            .by_ref()
+            .take(limit)
+            .map(|(name, time)| (Bytes::from(name.clone()), entry(*time)))
+            .collect();
+        ListReply { entries, truncated: run.next().is_some() }
+    }
+
+    proptest! {
+        #[test]
+        fn merged_names_are_those_of_all_replicas(
+            replicas in proptest::collection::vec(
+                proptest::collection::btree_map(
+                    proptest::collection::vec(0u8..4, 1..4), 0u64..5, 0..20,
+                ),
+                1..4,
+            ),
+            limit in 1usize..5,
+            skip in proptest::option::of(proptest::collection::vec(0u8..4, 1..3)),
+        ) {
+            let mut union = Replica::new();
+            for (name, time) in replicas.iter().flatten() {
+                let held = union.entry(name.clone()).or_default();
+                *held = (*held).max(*time);
+            }
+            if let Some(floor) = &skip {
+                union.retain(|name, _| name >= floor);
+            }
+            let mut merge = Merge::new(replicas.len(), ListStart::First);
+            if let Some(floor) = skip {
+                merge.skip_to(floor.into());
+            }
+            let mut merged = Replica::new();
+            loop {
+                for (at, start) in merge.wanting() {
+                    let reply = page(&replicas[at], &start, limit);
+                    merge.refill(at, reply);
+                }
+                match merge.next() {
+                    Some((name, entry, agree)) => {
+                        let holders = replicas
+                            .iter()
+                            .filter(|replica| replica.get(&name[..]) == Some(&entry.order.time));
+                        prop_assert_eq!(holders.count(), agree);
+                        prop_assert!(merged.last_key_value().is_none_or(|(last, _)| last[..] < name[..]));
+                        merged.insert(name.to_vec(), entry.order.time);
+                    }
+                    None if merge.is_wanting() => {}
+                    None => break,
+                }
+            }
+            prop_assert_eq!(merged, union);
+        }
+    }
+
+    #[test]
+    fn successors() {
+        assert_eq!(successor(b"a/"), Some(Bytes::from_static(b"a0")));
+        assert_eq!(successor(b"a\xff"), Some(Bytes::from_static(b"b")));
+        assert_eq!(successor(b"\xff"), None);
+    }
+}

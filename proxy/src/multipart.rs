@@ -1,0 +1,226 @@
+//! Multipart uploads: a register with compare-and-set (rule M1), and parts beside it.
+//!
+//! Each write of a part has a register of its own, so that sending a part again overwrites nothing:
+//! the newest of a number counts, and what a Complete has chosen stays where it is until the upload
+//! has ended. Parts are freed only then: all of them after an abort, those that were not chosen
+//! after a completion; the registers of the chosen are removed without their bytes.
+//!
+//! * [`part`]: parts come in and are listed.
+//! * [`complete`]: parts are chosen, and the decision is driven to its end by whoever finds it.
+//! * [`list`]: open uploads.
+
+mod complete;
+mod list;
+mod part;
+
+use std::sync::Arc;
+
+use complete::Driver;
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{
+    Body, Bucket, ChecksumAlgorithm, ChecksumKind, Entry, Upload, UploadState, Value,
+};
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::{RegisterKey, UploadId, WriteId};
+
+use crate::api::{NewUpload, UploadInfo};
+use crate::error::{Error, Result};
+use crate::index::{Intent, Landed, Proposal, Step};
+use crate::store::{Inner, ObjectStore, check_key};
+
+/// An upload that was found.
+pub(crate) struct Place<'a> {
+    name: &'a str,
+    object_key: &'a str,
+    id: UploadId,
+    bucket: Arc<Bucket>,
+    key: RegisterKey,
+}
+
+impl Place<'_> {
+    /// The register of the object that the upload will make.
+    fn object_register(&self) -> RegisterKey {
+        RegisterKey::object(self.bucket.id, self.bucket.index_shards, self.object_key)
+    }
+
+    fn intent(&self, write_id: WriteId, commit_by_ms: u64) -> Intent<'_> {
+        Intent { key: &self.key, write_id, generation: self.bucket.generation, commit_by_ms }
+    }
+}
+
+fn upload_of(view: &RegisterView) -> Option<&Upload> {
+    match &view.entry.as_ref()?.value {
+        Value::Upload(upload) => Some(upload),
+        _ => None,
+    }
+}
+
+fn info(upload: Upload) -> UploadInfo {
+    UploadInfo {
+        key: upload.key,
+        id: upload.id,
+        initiated_ms: upload.initiated_ms,
+        storage_class: upload.attributes.storage_class,
+        checksum: upload.checksum,
+    }
+}
+
+/// CRCs of parts can be joined to that of the whole, SHAs can't; CRC64NVME is only ever of the whole.
+fn check_kind(checksum: Option<(ChecksumAlgorithm, ChecksumKind)>) -> Result<()> {
+    use ChecksumAlgorithm::{Crc64Nvme, Sha1, Sha256};
+    match checksum {
+        Some((algorithm @ (Sha1 | Sha256), ChecksumKind::FullObject)) => Err(
+            Error::InvalidRequest(format!("{algorithm:?} of parts can't cover the full object")),
+        ),
+        Some((Crc64Nvme, ChecksumKind::Composite)) => {
+            Err(Error::InvalidRequest("CRC64NVME covers the full object only".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A new id, sorted by time: uploads of one key list in the order in which they began.
+fn new_id(now_ms: u64) -> UploadId {
+    let UploadId(mut bytes) = UploadId::random();
+    bytes[..6].copy_from_slice(&now_ms.to_be_bytes()[2..]);
+    UploadId(bytes)
+}
+
+impl Inner {
+    async fn place<'a>(&self, name: &'a str, key: &'a str, id: UploadId) -> Result<Place<'a>> {
+        check_key(key)?;
+        let bucket = self.open_bucket(name).await?;
+        let register = RegisterKey::upload(bucket.id, bucket.index_shards, key, id);
+        Ok(Place { name, object_key: key, id, bucket, key: register })
+    }
+
+    async fn upload(&self, place: &Place<'_>) -> Result<Upload> {
+        let view = self.read(&place.key, Want::Entry).await?;
+        upload_of(&view).cloned().ok_or(Error::NoSuchUpload)
+    }
+
+    /// An upload that takes parts. One that was being completed is driven to its end first.
+    async fn open_upload(self: &Arc<Self>, place: &Place<'_>) -> Result<Upload> {
+        let mut upload = self.upload(place).await?;
+        if matches!(upload.state, UploadState::Completing { .. }) {
+            let _turn = self.uploads.lock(&place.key).await;
+            upload = self.upload(place).await?;
+            if matches!(upload.state, UploadState::Completing { .. }) {
+                self.drive(place, &upload, Driver::Another).await?;
+                upload = self.upload(place).await?;
+            }
+        }
+        match upload.state {
+            UploadState::Open => Ok(upload),
+            UploadState::Completing { .. } => Err(Error::ConditionalConflict),
+            UploadState::Completed { .. } | UploadState::Aborted => Err(Error::NoSuchUpload),
+        }
+    }
+
+    /// Compares and sets the state of an upload: `change` says what follows, or none to leave it.
+    /// Answers with the upload as it is then.
+    async fn change_upload(
+        &self,
+        place: &Place<'_>,
+        change: impl Fn(&Upload) -> Option<UploadState> + Send + Sync,
+    ) -> Result<Upload> {
+        let write_id = WriteId::random();
+        let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+        let mut bucket = place.bucket.clone();
+        for _ in 0..2 {
+            let mut outcome = None;
+            let mut evaluate = |view: &RegisterView| {
+                let mut upload = upload_of(view).ok_or(Error::NoSuchUpload)?.clone();
+                let next = change(&upload);
+                let step = match next {
+                    None => Step::Keep,
+                    Some(state) => {
+                        upload.state = state;
+                        Step::Write(Proposal::of(Value::Upload(Box::new(upload.clone()))))
+                    }
+                };
+                outcome = Some(upload);
+                Ok(step)
+            };
+            let generation = bucket.generation;
+            let intent = Intent { generation, ..place.intent(write_id, commit_by_ms) };
+            match (self.decide(intent, &mut evaluate).await?, outcome) {
+                (Landed::At(_) | Landed::Kept(_), Some(upload)) => return Ok(upload),
+                _ => bucket = self.refreshed(place.name, &bucket).await?,
+            }
+        }
+        Err(Error::NoSuchBucket)
+    }
+}
+
+/// A part as it is listed: number, the write that brought it, and what it is.
+struct Listed {
+    number: u16,
+    register: RegisterKey,
+    entry: Entry,
+}
+
+impl ObjectStore {
+    /// Begins an upload.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`], [`Error::InvalidRequest`] for a checksum that parts can't have.
+    pub async fn create_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        new: NewUpload,
+    ) -> Result<UploadInfo> {
+        check_kind(new.checksum)?;
+        let inner = &self.inner;
+        let now_ms = inner.stamps.now_ms();
+        let mut place = inner.place(bucket, key, new_id(now_ms)).await?;
+        let upload = Upload {
+            key: key.to_owned(),
+            id: place.id,
+            initiated_ms: now_ms,
+            attributes: new.attributes,
+            checksum: new.checksum,
+            policy: place.bucket.policy,
+            state: UploadState::Open,
+        };
+        let value = Value::Upload(Box::new(upload.clone()));
+        let write_id = WriteId::random();
+        for _ in 0..2 {
+            let intent = place.intent(write_id, now_ms + COMMIT_WINDOW_MS);
+            match inner.write(intent, &value, None, false).await? {
+                Landed::At(_) => return Ok(info(upload)),
+                _ => place.bucket = inner.refreshed(bucket, &place.bucket).await?,
+            }
+        }
+        Err(Error::NoSuchBucket)
+    }
+
+    /// Gives an upload up, and frees its parts.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`] when it isn't open: completed, aborted, or never there.
+    pub async fn abort_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<()> {
+        let inner = &self.inner;
+        let place = inner.place(bucket, key, upload).await?;
+        let _turn = inner.uploads.lock(&place.key).await;
+        let before = inner.upload(&place).await?;
+        if matches!(before.state, UploadState::Completing { .. }) {
+            inner.drive(&place, &before, Driver::Another).await.map(drop)?;
+        }
+        let after = inner
+            .change_upload(&place, |upload| {
+                (upload.state == UploadState::Open).then_some(UploadState::Aborted)
+            })
+            .await?;
+        if after.state != UploadState::Aborted {
+            return Err(Error::NoSuchUpload);
+        }
+        // Also of one that was aborted before: whoever did it may not have come to this.
+        inner.free_parts(&place, &Body::Empty).await?;
+        match before.state {
+            UploadState::Aborted => Err(Error::NoSuchUpload),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! The end of an upload: its parts are chosen, the choice is decided, and the decision is driven to
+//! its end by whoever finds it.
+//!
+//! The order of the object is fixed with the decision, above everything that was acknowledged at
+//! its key before. From then on a write at that order is the same write, whoever sends it: held if
+//! it is there, superseded if something newer is. So an object that was completed, seen and
+//! overwritten is never written again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{
+    Body, Checksum, ChecksumKind, ETag, KeyCondition, Manifest, Object, Part, Upload, UploadState,
+    Value,
+};
+use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::limits::{
+    COMMIT_WINDOW_MS, MANIFEST_EXTENTS_INLINE_MAX, OBJECT_BYTES_MAX, PARTS_MAX,
+};
+use martlet_protocol::{Stamp, UploadId, WriteId};
+
+use super::Place;
+use super::part::Parts;
+use crate::api::{CompleteUpload, Incoming, NamedPart, WriteConditions, Written};
+use crate::digest::{composite, joined, md5_of_md5s};
+use crate::error::{Error, Result};
+use crate::index::{Intent, Landed, Proposal, Step};
+use crate::ingest::Destination;
+use crate::put::object_of;
+use crate::store::{Inner, ObjectStore};
+use crate::unclaimed::Unclaimed;
+
+/// What was decided about an upload.
+#[derive(Clone, Copy)]
+struct Decision<'a> {
+    write_id: WriteId,
+    order: Stamp,
+    object: &'a Object,
+    condition: &'a KeyCondition,
+    driver: Driver,
+}
+
+/// What became of a decision that was driven on.
+pub(super) enum Driven {
+    /// The object is written.
+    Completed(Box<Written>),
+    /// The upload is open again: a condition of the key didn't hold.
+    Reopened(Error),
+}
+
+/// Who drives a decision on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Driver {
+    /// Whoever decided, in the same breath: nobody has written the object yet.
+    Decider,
+    /// Someone who found it decided: the object may have been written, and overwritten since.
+    Another,
+}
+
+impl ObjectStore {
+    /// Completes an upload. Sent again, it answers the same.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`], [`Error::InvalidPart`], [`Error::InvalidPartOrder`],
+    /// [`Error::EntityTooSmall`], [`Error::BadChecksum`], [`Error::PreconditionFailed`].
+    pub async fn complete_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+        complete: CompleteUpload,
+    ) -> Result<Written> {
+        check_order(&complete.parts)?;
+        let inner = &self.inner;
+        let place = inner.place(bucket, key, upload).await?;
+        let _turn = inner.uploads.lock(&place.key).await;
+        let upload = inner.upload(&place).await?;
+        match &upload.state {
+            UploadState::Aborted => Err(Error::NoSuchUpload),
+            UploadState::Completed { write_id, etag } => {
+                inner.completed_before(&place, &upload, *write_id, *etag).await
+            }
+            UploadState::Completing { .. } => {
+                match inner.drive(&place, &upload, Driver::Another).await? {
+                    Driven::Completed(written) => Ok(*written),
+                    Driven::Reopened(_) => inner.complete_open(&place, &complete).await,
+                }
+            }
+            UploadState::Open => inner.complete_open(&place, &complete).await,
+        }
+    }
+}
+
+fn check_order(parts: &[NamedPart]) -> Result<()> {
+    if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
+        return Err(Error::InvalidRequest(format!("an upload has 1 to {PARTS_MAX} parts")));
+    }
+    if !parts.windows(2).all(|pair| pair[0].number < pair[1].number) {
+        return Err(Error::InvalidPartOrder);
+    }
+    let wrong = |part: &&NamedPart| part.number == 0 || part.number > u32::from(PARTS_MAX);
+    match parts.iter().find(wrong) {
+        Some(part) => Err(Error::InvalidPart(part.number)),
+        None => Ok(()),
+    }
+}
+
+fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
+    let etag = named.etag.trim_matches('"');
+    if !ETag::Md5(part.md5).to_string().eq_ignore_ascii_case(etag) {
+        return Err(Error::InvalidPart(named.number));
+    }
+    for (algorithm, value) in &named.checksums {
+        let found = part.checksums.iter().find(|sum| sum.algorithm == *algorithm);
+        if found.is_none_or(|sum| sum.value != *value) {
+            return Err(Error::InvalidPart(named.number));
+        }
+    }
+    Ok(())
+}
+
+/// The checksum that the upload announced, over the chosen parts.
+fn checksum_of(upload: &Upload, chosen: &[Box<Part>]) -> Result<Option<Checksum>> {
+    let Some((algorithm, kind)) = upload.checksum else { return Ok(None) };
+    let mut values = Vec::with_capacity(chosen.len());
+    for part in chosen {
+        let found = part.checksums.iter().find(|sum| sum.algorithm == algorithm);
+        let sum = found.ok_or_else(|| {
+            Error::InvalidRequest(format!("a part has no {algorithm:?} checksum"))
+        })?;
+        values.push((sum.value.as_slice(), part.size));
+    }
+    let value = match kind {
+        ChecksumKind::Composite => {
+            Some(composite(algorithm, values.iter().map(|(value, _)| *value)))
+        }
+        ChecksumKind::FullObject => joined(algorithm, values.iter().copied()),
+    };
+    let value = value.ok_or_else(|| {
+        Error::InvalidRequest(format!("{algorithm:?} of parts can't cover the full object"))
+    })?;
+    Ok(Some(Checksum { algorithm, kind, value }))
+}
+
+impl Inner {
+    async fn complete_open(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        complete: &CompleteUpload,
+    ) -> Result<Written> {
+        let upload = self.upload(place).await?;
+        let chosen = self.choose(place, &complete.parts).await?;
+        let write_id = WriteId::random();
+        let (object, mut unclaimed) =
+            self.assemble(place, &upload, &chosen, complete, write_id).await?;
+        let key = place.object_register();
+        // Above all that was acknowledged before this began.
+        let view = self.read(&key, Want::Entry).await?;
+        complete.conditions.check(object_of(&view))?;
+        if let Some(entry) = &view.entry {
+            self.stamps.observe(entry.order);
+        }
+        let state = UploadState::Completing {
+            write_id,
+            order: self.stamps.issue(),
+            object: Box::new(object),
+            condition: complete.conditions.to_key_condition(),
+        };
+        unclaimed.claim();
+        let decided = self
+            .change_upload(place, |upload| {
+                (upload.state == UploadState::Open).then(|| state.clone())
+            })
+            .await?;
+        match &decided.state {
+            UploadState::Completing { write_id: decided_id, .. } => {
+                let driver =
+                    if *decided_id == write_id { Driver::Decider } else { Driver::Another };
+                if driver == Driver::Another {
+                    unclaimed.release();
+                }
+                match self.drive(place, &decided, driver).await? {
+                    Driven::Completed(written) => Ok(*written),
+                    Driven::Reopened(error) => {
+                        unclaimed.release();
+                        Err(error)
+                    }
+                }
+            }
+            UploadState::Completed { write_id, etag } => {
+                unclaimed.release();
+                self.completed_before(place, &decided, *write_id, *etag).await
+            }
+            UploadState::Open | UploadState::Aborted => {
+                unclaimed.release();
+                Err(Error::NoSuchUpload)
+            }
+        }
+    }
+
+    /// The parts that a Complete names, checked.
+    async fn choose(&self, place: &Place<'_>, named: &[NamedPart]) -> Result<Vec<Box<Part>>> {
+        let mut parts = Parts::new(self, place, 0, named.len());
+        let mut chosen = Vec::with_capacity(named.len());
+        let mut next = parts.next().await?;
+        for (at, wanted) in named.iter().enumerate() {
+            while next.as_ref().is_some_and(|(number, _)| u32::from(*number) < wanted.number) {
+                next = parts.next().await?;
+            }
+            let part = match next.take() {
+                Some((number, part)) if u32::from(number) == wanted.number => part,
+                _ => return Err(Error::InvalidPart(wanted.number)),
+            };
+            next = parts.next().await?;
+            check_part(wanted, &part)?;
+            let minimum = self.options.part_bytes_min;
+            if at + 1 < named.len() && part.size < minimum {
+                let (number, size) = (wanted.number, part.size);
+                return Err(Error::EntityTooSmall { number, size, minimum });
+            }
+            chosen.push(part);
+        }
+        Ok(chosen)
+    }
+
+    /// The object that the chosen parts make.
+    async fn assemble(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        upload: &Upload,
+        chosen: &[Box<Part>],
+        complete: &CompleteUpload,
+        write_id: WriteId,
+    ) -> Result<(Object, Unclaimed)> {
+        let size: u64 = chosen.iter().map(|part| part.size).sum();
+        if size > OBJECT_BYTES_MAX {
+            return Err(Error::EntityTooLarge { size, maximum: OBJECT_BYTES_MAX });
+        }
+        if complete.object_size.is_some_and(|given| given != size) {
+            return Err(Error::InvalidRequest(format!("the parts have {size} bytes together")));
+        }
+        let checksum = checksum_of(upload, chosen)?;
+        if let Some((algorithm, value)) = &complete.checksum {
+            let same = |sum: &&Checksum| sum.algorithm == *algorithm && sum.value == *value;
+            checksum.as_ref().filter(same).ok_or(Error::BadChecksum(*algorithm))?;
+        }
+        let mut manifest = Manifest {
+            policy: upload.policy,
+            extents: Vec::new(),
+            parts: chosen.iter().map(|part| part.size).collect(),
+        };
+        for part in chosen {
+            if let Body::Extents(body) = &part.body {
+                manifest.extents.extend_from_slice(&body.extents);
+            }
+        }
+        let (body, unclaimed) = self.store_manifest(place, manifest, write_id).await?;
+        let etag = ETag::Multipart {
+            md5: md5_of_md5s(chosen.iter().map(|part| &part.md5)),
+            parts: u16::try_from(chosen.len()).expect("the count of parts was checked"),
+        };
+        let object = Object {
+            size,
+            etag,
+            modified_ms: self.stamps.now_ms(),
+            attributes: upload.attributes.clone(),
+            checksums: checksum.into_iter().collect(),
+            upload: Some(upload.id),
+            body,
+        };
+        Ok((object, unclaimed))
+    }
+
+    /// A manifest as a body: in the entry, or in extents of its own where it is too long for that.
+    async fn store_manifest(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        manifest: Manifest,
+        write_id: WriteId,
+    ) -> Result<(Body, Unclaimed)> {
+        let policy = manifest.policy;
+        let small = manifest.extents.len() <= MANIFEST_EXTENTS_INLINE_MAX
+            && manifest.parts.len() <= MANIFEST_EXTENTS_INLINE_MAX;
+        if small {
+            return Ok((Body::Extents(manifest), Unclaimed::new(self.clone())));
+        }
+        let encoded = Bytes::from(manifest.encode());
+        let incoming = Incoming {
+            size: Some(encoded.len() as u64),
+            bytes: Box::pin(stream::once(std::future::ready(Ok(encoded)))),
+            md5: None,
+            compute: Vec::new(),
+            expected: Box::new(|| Ok(Vec::new())),
+        };
+        let destination = Destination {
+            bucket: place.bucket.id,
+            key: place.object_key,
+            write_id,
+            upload: Some(place.id),
+            role: ExtentRole::Manifest,
+            policy,
+            inline_bytes_max: 0,
+        };
+        let ingested = self.ingest(incoming, destination).await?;
+        Ok((Body::Spilled { policy, manifest: ingested.extents }, ingested.unclaimed))
+    }
+
+    /// Drives a decision to its end: the object is written, the upload is completed, and the parts
+    /// that were not chosen are freed.
+    pub(super) async fn drive(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        upload: &Upload,
+        driver: Driver,
+    ) -> Result<Driven> {
+        let UploadState::Completing { write_id, order, object, condition } = &upload.state else {
+            return Err(Error::NoSuchUpload);
+        };
+        let decision = Decision { write_id: *write_id, order: *order, object, condition, driver };
+        let stamp = match self.write_object(place, decision).await {
+            Ok(Some(stamp)) => stamp,
+            Ok(None) => return self.give_up(place, *write_id, object).await,
+            Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)) => {
+                self.leave_completing(place, *write_id, UploadState::Open).await?;
+                return Ok(Driven::Reopened(error));
+            }
+            Err(error) => return Err(error),
+        };
+        let completed = UploadState::Completed { write_id: *write_id, etag: object.etag };
+        self.leave_completing(place, *write_id, completed).await?;
+        if let Err(error) = self.free_parts(place, &object.body).await {
+            tracing::warn!(upload = %place.id, %error, "parts of a completed upload are left behind");
+        }
+        Ok(Driven::Completed(Box::new(Written { object: (**object).clone(), stamp })))
+    }
+
+    /// Nobody can tell whether the object was written before what is at its key now. Its bytes may
+    /// have been taken for garbage since, so the parts can't be offered again.
+    async fn give_up(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        decided: WriteId,
+        object: &Object,
+    ) -> Result<Driven> {
+        self.leave_completing(place, decided, UploadState::Aborted).await?;
+        self.free_parts(place, &object.body).await?;
+        Err(martlet_protocol::Error::unavailable("nobody can tell who won").into())
+    }
+
+    async fn leave_completing(
+        &self,
+        place: &Place<'_>,
+        decided: WriteId,
+        next: UploadState,
+    ) -> Result<()> {
+        let change = |upload: &Upload| match &upload.state {
+            UploadState::Completing { write_id, .. } if *write_id == decided => Some(next.clone()),
+            _ => None,
+        };
+        self.change_upload(place, change).await.map(drop)
+    }
+
+    /// Writes the object of a decision, once for all who drive it. None if it can't be told whether
+    /// that has happened already.
+    async fn write_object(
+        &self,
+        place: &Place<'_>,
+        decision: Decision<'_>,
+    ) -> Result<Option<Stamp>> {
+        let Decision { write_id, order, object, condition, driver } = decision;
+        let key = place.object_register();
+        let conditions = WriteConditions::from_key_condition(condition);
+        let mut bucket = place.bucket.clone();
+        for _ in 0..2 {
+            let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+            let generation = bucket.generation;
+            let intent = Intent { key: &key, write_id, generation, commit_by_ms };
+            let mut evaluate = |view: &RegisterView| {
+                let newer = view.entry.as_ref().is_some_and(|entry| entry.order > order);
+                if newer && (conditions.is_empty() || driver == Driver::Another) {
+                    return Ok(Step::Keep);
+                }
+                conditions.check(object_of(view))?;
+                Ok(Step::Write(Proposal::of(Value::Object(Box::new(object.clone())))))
+            };
+            match self.decide(intent, &mut evaluate).await? {
+                Landed::At(stamp) => return Ok(Some(stamp)),
+                // Without conditions it counts as written and overwritten.
+                Landed::Kept(_) => return Ok(conditions.is_empty().then_some(order)),
+                Landed::Fenced => bucket = self.refreshed(place.name, &bucket).await?,
+            }
+        }
+        Err(Error::NoSuchBucket)
+    }
+
+    /// The answer to a Complete that was carried out before.
+    async fn completed_before(
+        &self,
+        place: &Place<'_>,
+        upload: &Upload,
+        write_id: WriteId,
+        etag: ETag,
+    ) -> Result<Written> {
+        debug_assert_eq!(upload.id, place.id);
+        let view = self.read(&place.object_register(), Want::Entry).await?;
+        if let (Some(object), Some(entry)) = (object_of(&view), &view.entry)
+            && entry.write_id == write_id
+        {
+            return Ok(Written { object: object.clone(), stamp: entry.order });
+        }
+        // It was overwritten or deleted since: what is left of it is its tag.
+        let object = Object {
+            size: 0,
+            etag,
+            modified_ms: upload.initiated_ms,
+            attributes: upload.attributes.clone(),
+            checksums: Vec::new(),
+            upload: Some(upload.id),
+            body: Body::Empty,
+        };
+        Ok(Written { object, stamp: view.entry.map_or(Stamp::ZERO, |entry| entry.order) })
+    }
+}

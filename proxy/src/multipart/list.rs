@@ -1,0 +1,75 @@
+//! Open uploads of a bucket, by key and by when they began.
+
+use bytes::Bytes;
+use martlet_protocol::RegisterKind;
+use martlet_protocol::backend::ListStart;
+use martlet_protocol::entry::{Upload, UploadState, Value};
+
+use super::info;
+use crate::api::{ListUploads, UploadPage};
+use crate::error::Result;
+use crate::listing::folded;
+use crate::merge::successor;
+use crate::store::ObjectStore;
+use crate::walk::{Paths, Walk, text};
+
+fn start(list: &ListUploads, delimiter: &[u8]) -> ListStart {
+    let Some(key) = &list.after_key else { return ListStart::First };
+    let mut name = key.clone().into_bytes();
+    if let Some(id) = list.after_id {
+        name.push(0);
+        name.extend_from_slice(&id.0);
+        return ListStart::After(name.into());
+    }
+    let fold = folded(&name, list.prefix.as_bytes(), delimiter).and_then(successor);
+    name.push(1);
+    ListStart::At(fold.unwrap_or_else(|| name.into()))
+}
+
+/// Whether clients see an upload: one that is being completed may yet fall back to open.
+fn is_shown(upload: &Upload) -> bool {
+    matches!(upload.state, UploadState::Open | UploadState::Completing { .. })
+}
+
+impl ObjectStore {
+    /// A page of the open uploads of a bucket.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
+    pub async fn list_uploads(&self, bucket: &str, list: ListUploads) -> Result<UploadPage> {
+        let bucket = self.inner.bucket(bucket).await?;
+        let mut page = UploadPage::default();
+        if list.limit == 0 {
+            return Ok(page);
+        }
+        let (prefix, delimiter) =
+            (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
+        // No fold for the nodes: an upload's id, which ends its name, may hold a delimiter.
+        let paths = Paths::all(&bucket, RegisterKind::Upload).below(prefix);
+        let expected = list.limit.saturating_add(1);
+        let mut walk = Walk::new(&self.inner, &paths, start(&list, delimiter), expected);
+        let mut last = None;
+        while let Some((_, entry)) = walk.next().await? {
+            let Value::Upload(upload) = entry.value else { continue };
+            if !is_shown(&upload) {
+                continue;
+            }
+            if page.uploads.len() + page.prefixes.len() == list.limit {
+                page.next = last;
+                return Ok(page);
+            }
+            if let Some(fold) = folded(upload.key.as_bytes(), prefix, delimiter) {
+                if let Some(next) = successor(fold) {
+                    walk.skip_to(next);
+                }
+                let fold = text(Bytes::copy_from_slice(fold))?;
+                last = Some((fold.clone(), None));
+                page.prefixes.push(fold);
+            } else {
+                last = Some((upload.key.clone(), Some(upload.id)));
+                page.uploads.push(info(*upload));
+            }
+        }
+        Ok(page)
+    }
+}

@@ -1,0 +1,313 @@
+//! Parts: they come in, are listed, and are freed.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use martlet_protocol::backend::ListStart;
+use martlet_protocol::entry::{Body, Bucket, ETag, Part, UploadState, Value};
+use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
+use martlet_protocol::{ExtentId, RegisterKey, RegisterKind, UploadId, WriteId};
+
+use super::{Listed, Place, info};
+use crate::api::{CopyPart, Incoming, PartPage, WrittenPart};
+use crate::error::{Error, Result};
+use crate::index::{Failed, Intent, Landed};
+use crate::ingest::{Destination, Ingested};
+use crate::put::body_of;
+use crate::store::{Inner, ObjectStore};
+use crate::walk::{Paths, Walk};
+
+/// Registers of parts that are freed at once.
+const FREED_AT_ONCE: usize = 64;
+
+fn part_number(number: u32) -> Result<u16> {
+    let valid = u16::try_from(number).ok().filter(|number| (1..=PARTS_MAX).contains(number));
+    valid.ok_or(Error::InvalidPartNumber(number))
+}
+
+fn part_of(listed: &Listed) -> Option<&Part> {
+    match &listed.entry.value {
+        Value::Part(part) => Some(part),
+        _ => None,
+    }
+}
+
+/// Parts by number, the newest of each, one at a time.
+pub(super) struct Parts<'a> {
+    walk: Walk<'a>,
+    bucket: Arc<Bucket>,
+    key: RegisterKey,
+    ahead: Option<Listed>,
+}
+
+impl<'a> Parts<'a> {
+    /// The parts of an upload with numbers above `after`.
+    pub(super) fn new(inner: &'a Inner, place: &Place<'_>, after: u16, limit: usize) -> Self {
+        let paths = Paths {
+            bucket: place.bucket.id,
+            shards: vec![place.key.shard],
+            kind: RegisterKind::Part,
+            prefix: bytes::Bytes::copy_from_slice(&place.id.0),
+            fold: None,
+        };
+        let mut from = place.id.0.to_vec();
+        from.extend_from_slice(&(after + 1).to_be_bytes());
+        let walk = Walk::new(inner, &paths, ListStart::At(from.into()), limit);
+        Self { walk, bucket: place.bucket.clone(), key: place.key.clone(), ahead: None }
+    }
+
+    /// The next live register, whether it is the newest of its number or not.
+    pub(super) async fn next_write(&mut self) -> Result<Option<Listed>> {
+        while let Some((name, entry)) = self.walk.next().await? {
+            if entry.value.is_tombstone() {
+                continue;
+            }
+            let number = RegisterKey::part_number(&name).ok_or_else(|| {
+                martlet_protocol::Error::corrupt("a part's register has no number")
+            })?;
+            let register = RegisterKey {
+                bucket: self.bucket.id,
+                shard: self.key.shard,
+                kind: RegisterKind::Part,
+                name,
+            };
+            return Ok(Some(Listed { number, register, entry }));
+        }
+        Ok(None)
+    }
+
+    /// The newest write of the next number.
+    pub(super) async fn next(&mut self) -> Result<Option<(u16, Box<Part>)>> {
+        let mut best = match self.ahead.take() {
+            Some(ahead) => Some(ahead),
+            None => self.next_write().await?,
+        };
+        while let Some(held) = &best {
+            match self.next_write().await? {
+                Some(other) if other.number == held.number => {
+                    if other.entry.order > held.entry.order {
+                        best = Some(other);
+                    }
+                }
+                ahead => {
+                    self.ahead = ahead;
+                    break;
+                }
+            }
+        }
+        Ok(best.and_then(|listed| match listed.entry.value {
+            Value::Part(part) => Some((listed.number, part)),
+            _ => None,
+        }))
+    }
+}
+
+impl Inner {
+    /// Writes a part of an open upload.
+    async fn put_part(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        number: u32,
+        mut incoming: Incoming,
+    ) -> Result<WrittenPart> {
+        let number = part_number(number)?;
+        let upload = self.open_upload(place).await?;
+        if let Some((algorithm, _)) = upload.checksum {
+            incoming.compute.push(algorithm);
+        }
+        let write_id = WriteId::random();
+        let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+        let destination = Destination {
+            bucket: place.bucket.id,
+            key: place.object_key,
+            write_id,
+            upload: Some(place.id),
+            role: ExtentRole::Data,
+            policy: upload.policy,
+            inline_bytes_max: 0,
+        };
+        let mut ingested = self.ingest(incoming, destination).await?;
+        let part = Part {
+            size: ingested.size,
+            md5: ingested.md5,
+            modified_ms: self.stamps.now_ms(),
+            checksums: ingested.checksums.clone(),
+            body: body_of(&mut ingested, destination),
+        };
+        let written = WrittenPart {
+            etag: ETag::Md5(part.md5),
+            modified_ms: part.modified_ms,
+            checksums: part.checksums.clone(),
+            announced: upload.checksum,
+        };
+        let register = RegisterKey::part(&place.key, place.id, number, write_id);
+        let value = Value::Part(Box::new(part));
+        self.commit_part(place, &register, write_id, commit_by_ms, &value, ingested).await?;
+        self.check_still_open(place, &register).await?;
+        Ok(written)
+    }
+
+    async fn commit_part(
+        &self,
+        place: &Place<'_>,
+        register: &RegisterKey,
+        write_id: WriteId,
+        commit_by_ms: u64,
+        value: &Value,
+        mut ingested: Ingested,
+    ) -> Result<()> {
+        ingested.unclaimed.claim();
+        let mut bucket = place.bucket.clone();
+        for _ in 0..2 {
+            let generation = bucket.generation;
+            let intent = Intent { key: register, write_id, generation, commit_by_ms };
+            match self.write(intent, value, None, false).await {
+                Ok(Landed::At(_)) => return Ok(()),
+                Ok(_) => match self.refreshed(place.name, &bucket).await {
+                    Ok(fresh) => bucket = fresh,
+                    Err(error) => {
+                        ingested.unclaimed.release();
+                        return Err(error);
+                    }
+                },
+                Err(Failed { error, maybe_written }) => {
+                    if !maybe_written {
+                        ingested.unclaimed.release();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        ingested.unclaimed.release();
+        Err(Error::NoSuchBucket)
+    }
+
+    /// A part may come too late: whoever aborted its upload has looked for parts already.
+    async fn check_still_open(&self, place: &Place<'_>, register: &RegisterKey) -> Result<()> {
+        match self.upload(place).await.map(|upload| upload.state) {
+            Ok(UploadState::Open | UploadState::Completing { .. }) => Ok(()),
+            // A completion may have chosen it; if not, the sweep finds it.
+            Ok(UploadState::Completed { .. }) => Err(Error::NoSuchUpload),
+            Ok(UploadState::Aborted) | Err(Error::NoSuchUpload) => {
+                self.free(place, register, false).await?;
+                Err(Error::NoSuchUpload)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the register of a part; its extents become garbage unless they are kept.
+    async fn free(&self, place: &Place<'_>, register: &RegisterKey, keep_body: bool) -> Result<()> {
+        let intent = Intent {
+            key: register,
+            write_id: WriteId::random(),
+            generation: place.bucket.generation,
+            commit_by_ms: self.stamps.now_ms() + COMMIT_WINDOW_MS,
+        };
+        match self.write(intent, &Value::Tombstone, None, keep_body).await? {
+            Landed::At(_) => Ok(()),
+            Landed::Kept(_) | Landed::Fenced => Err(Error::NoSuchBucket),
+        }
+    }
+
+    /// Removes the registers of all parts of an upload that has ended, keeping the extents that
+    /// `taken` names.
+    pub(super) async fn free_parts(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        taken: &Body,
+    ) -> Result<()> {
+        let manifest = self.manifest(taken).await?;
+        let taken: HashSet<ExtentId> = manifest
+            .iter()
+            .flat_map(|manifest| manifest.extents.iter().map(|extent| extent.id))
+            .collect();
+        let mut parts = Parts::new(self, place, 0, 1000);
+        let mut all = Vec::new();
+        while let Some(listed) = parts.next_write().await? {
+            let keep = match part_of(&listed).map(|part| &part.body) {
+                Some(Body::Extents(manifest)) => {
+                    manifest.extents.iter().any(|extent| taken.contains(&extent.id))
+                }
+                _ => false,
+            };
+            all.push((listed.register, keep));
+        }
+        stream::iter(all)
+            .map(|(register, keep)| async move { self.free(place, &register, keep).await })
+            .buffer_unordered(FREED_AT_ONCE)
+            .try_collect::<()>()
+            .await
+    }
+}
+
+impl ObjectStore {
+    /// Writes a part; one of the same number that came before no longer counts.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`], [`Error::InvalidPartNumber`], and those of
+    /// [`ObjectStore::put`].
+    pub async fn upload_part(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+        number: u32,
+        body: Incoming,
+    ) -> Result<WrittenPart> {
+        let place = self.inner.place(bucket, key, upload).await?;
+        self.inner.put_part(&place, number, body).await
+    }
+
+    /// Writes a part from bytes of an object.
+    ///
+    /// # Errors
+    /// Those of [`ObjectStore::upload_part`] and of the read.
+    pub async fn copy_part(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+        number: u32,
+        copy: CopyPart,
+    ) -> Result<WrittenPart> {
+        part_number(number)?;
+        let place = self.inner.place(bucket, key, upload).await?;
+        let body = self.source_of(&copy.source, &copy.source_conditions, copy.selection).await?;
+        self.inner.put_part(&place, number, body).await
+    }
+
+    /// A page of the parts of an open upload, by number, above `after`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchUpload`].
+    pub async fn list_parts(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+        after: u32,
+        limit: usize,
+    ) -> Result<PartPage> {
+        let place = self.inner.place(bucket, key, upload).await?;
+        let upload = self.inner.upload(&place).await?;
+        if matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted) {
+            return Err(Error::NoSuchUpload);
+        }
+        let mut page = PartPage { upload: info(upload), parts: Vec::new(), truncated: false };
+        let after = u16::try_from(after).unwrap_or(PARTS_MAX).min(PARTS_MAX);
+        let mut parts = Parts::new(&self.inner, &place, after, limit.saturating_add(1));
+        while limit > 0
+            && let Some((number, part)) = parts.next().await?
+        {
+            if page.parts.len() == limit {
+                page.truncated = true;
+                break;
+            }
+            page.parts.push((u32::from(number), part));
+        }
+        Ok(page)
+    }
+}

@@ -1,0 +1,170 @@
+//! PUT: a body comes in, is checked, and is committed by its entry.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::{Attributes, Body, Bucket, ETag, Manifest, Object, Value};
+use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
+use martlet_protocol::{RegisterKey, Stamp, WriteId};
+
+use crate::api::{Incoming, PutObject, WriteConditions, Written};
+use crate::digest::crc32c;
+use crate::error::{Error, Result};
+use crate::index::{Failed, Intent, Landed, Proposal, Step};
+use crate::ingest::{Destination, Ingested};
+use crate::store::{Inner, ObjectStore, check_key};
+
+/// An object's register, and the bucket that it was last known to be in.
+pub(crate) struct Site<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) key: RegisterKey,
+}
+
+impl Inner {
+    /// Where an object is to be written.
+    pub(crate) async fn site<'a>(&self, name: &'a str, key: &str) -> Result<Site<'a>> {
+        check_key(key)?;
+        let bucket = self.open_bucket(name).await?;
+        let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
+        Ok(Site { name, bucket, key })
+    }
+}
+
+impl Site<'_> {
+    pub(crate) fn intent(&self, write_id: WriteId, commit_by_ms: u64) -> Intent<'_> {
+        Intent { key: &self.key, write_id, generation: self.bucket.generation, commit_by_ms }
+    }
+}
+
+/// The object of an entry that was found.
+pub(crate) fn object_of(view: &RegisterView) -> Option<&Object> {
+    match &view.entry.as_ref()?.value {
+        Value::Object(object) => Some(object),
+        _ => None,
+    }
+}
+
+impl ObjectStore {
+    /// Writes an object.
+    ///
+    /// # Errors
+    /// Whatever the body ended in, a checksum that differs, a condition that doesn't hold. Nothing
+    /// is left behind then.
+    pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<Written> {
+        let site = self.inner.site(bucket, key).await?;
+        self.inner.put_at(site, key, put.body, put.attributes, &put.conditions).await
+    }
+}
+
+impl Inner {
+    /// Writes an object at a site.
+    pub(crate) async fn put_at(
+        self: &Arc<Self>,
+        site: Site<'_>,
+        key: &str,
+        body: Incoming,
+        attributes: Attributes,
+        conditions: &WriteConditions,
+    ) -> Result<Written> {
+        let write_id = WriteId::random();
+        let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+        let destination = Destination {
+            bucket: site.bucket.id,
+            key,
+            write_id,
+            upload: None,
+            role: ExtentRole::Data,
+            policy: site.bucket.policy,
+            inline_bytes_max: INLINE_BYTES_MAX,
+        };
+        let mut ingested = self.ingest(body, destination).await?;
+        let object = Object {
+            size: ingested.size,
+            etag: ETag::Md5(ingested.md5),
+            modified_ms: self.stamps.now_ms(),
+            attributes,
+            checksums: std::mem::take(&mut ingested.checksums),
+            upload: None,
+            body: body_of(&mut ingested, destination),
+        };
+        let value = Value::Object(Box::new(object));
+        let stamp = self.commit(site, write_id, commit_by_ms, &value, ingested, conditions).await?;
+        match value {
+            Value::Object(object) => Ok(Written { object: *object, stamp }),
+            _ => unreachable!("an object was made above"),
+        }
+    }
+
+    /// Writes the entry that makes a body visible.
+    async fn commit(
+        &self,
+        mut site: Site<'_>,
+        write_id: WriteId,
+        commit_by_ms: u64,
+        value: &Value,
+        mut ingested: Ingested,
+        conditions: &WriteConditions,
+    ) -> Result<Stamp> {
+        // From here on a write that is broken off may have happened all the same.
+        ingested.unclaimed.claim();
+        let inline = ingested.inline.as_ref();
+        for _ in 0..2 {
+            let intent = site.intent(write_id, commit_by_ms);
+            let landed = if conditions.is_empty() {
+                self.write(intent, value, inline, false).await
+            } else {
+                self.write_if(intent, value, inline, conditions).await
+            };
+            match landed {
+                Ok(Landed::At(stamp)) => return Ok(stamp),
+                Ok(Landed::Fenced | Landed::Kept(_)) => {
+                    match self.refreshed(site.name, &site.bucket).await {
+                        Ok(bucket) => site.bucket = bucket,
+                        Err(error) => {
+                            ingested.unclaimed.release();
+                            return Err(error);
+                        }
+                    }
+                }
+                Err(Failed { error, maybe_written }) => {
+                    if !maybe_written {
+                        ingested.unclaimed.release();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        ingested.unclaimed.release();
+        Err(Error::NoSuchBucket)
+    }
+
+    async fn write_if(
+        &self,
+        intent: Intent<'_>,
+        value: &Value,
+        inline: Option<&Bytes>,
+        conditions: &WriteConditions,
+    ) -> Result<Landed, Failed> {
+        let mut evaluate = |view: &RegisterView| {
+            conditions.check(object_of(view))?;
+            let inline = inline.cloned();
+            Ok(Step::Write(Proposal { value: value.clone(), inline, keep_body: false }))
+        };
+        self.decide(intent, &mut evaluate).await
+    }
+}
+
+/// Where the bytes went, as an entry says it.
+pub(crate) fn body_of(ingested: &mut Ingested, to: Destination<'_>) -> Body {
+    if let Some(inline) = &ingested.inline {
+        return Body::Inline { crc32c: crc32c(inline) };
+    }
+    if ingested.extents.is_empty() {
+        return Body::Empty;
+    }
+    let extents = std::mem::take(&mut ingested.extents);
+    Body::Extents(Manifest { policy: to.policy, extents, parts: Vec::new() })
+}

@@ -1,0 +1,144 @@
+//! GET and HEAD, and where an object's bytes lie.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{Body, Object, Value};
+use martlet_protocol::{ByteStream, Error as NodeError, RegisterKey, Stamp};
+
+use crate::api::{ExtentPlace, ObjectRead, ReadConditions, Selection};
+use crate::digest::crc32c;
+use crate::error::{Error, Result};
+use crate::range::Selected;
+use crate::store::{Inner, ObjectStore, check_key};
+
+/// An object that was found.
+pub(crate) struct Found {
+    pub(crate) object: Arc<Object>,
+    pub(crate) stamp: Stamp,
+    inline: Option<bytes::Bytes>,
+}
+
+impl Inner {
+    pub(crate) async fn find(&self, bucket: &str, key: &str, want: Want) -> Result<Found> {
+        check_key(key)?;
+        let bucket = self.bucket(bucket).await?;
+        let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
+        let RegisterView { entry, inline, .. } = self.read(&key, want).await?;
+        match entry.map(|entry| (entry.order, entry.value)) {
+            Some((stamp, Value::Object(object))) => {
+                Ok(Found { object: object.into(), stamp, inline })
+            }
+            _ => Err(Error::NoSuchKey),
+        }
+    }
+
+    /// Which bytes a selection names. Only a part's place has to be looked up.
+    pub(crate) async fn select(
+        self: &Arc<Self>,
+        object: &Object,
+        selection: Selection,
+    ) -> Result<Selected> {
+        if !matches!(selection, Selection::Part { .. }) {
+            return selection.resolve(object.size, &[]);
+        }
+        let manifest = self.manifest(&object.body).await?;
+        let parts = manifest.map(|manifest| manifest.parts).unwrap_or_default();
+        selection.resolve(object.size, &parts)
+    }
+
+    /// The selected bytes of an object.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        found: &Found,
+        range: std::ops::Range<u64>,
+    ) -> Result<ByteStream> {
+        if range.is_empty() {
+            return Ok(stream::empty().boxed());
+        }
+        match &found.object.body {
+            Body::Empty => Err(NodeError::corrupt("an object has a size and no bytes").into()),
+            Body::Inline { crc32c } => Ok(inline_stream(found, *crc32c, range)?),
+            Body::Extents(manifest) => {
+                Ok(self.read_extents(manifest.policy, &manifest.extents, range).await?)
+            }
+            spilled @ Body::Spilled { .. } => {
+                let manifest = self.manifest(spilled).await?.unwrap_or_else(|| unreachable!());
+                Ok(self.read_extents(manifest.policy, &manifest.extents, range).await?)
+            }
+        }
+    }
+}
+
+fn inline_stream(
+    found: &Found,
+    expected: u32,
+    range: std::ops::Range<u64>,
+) -> Result<ByteStream, NodeError> {
+    let bytes = found.inline.as_ref();
+    let bytes = bytes.ok_or_else(|| NodeError::corrupt("an object's inline bytes are gone"))?;
+    if bytes.len() as u64 != found.object.size || crc32c(bytes) != expected {
+        return Err(NodeError::corrupt("an object's inline bytes are not what was written"));
+    }
+    let at = |offset| usize::try_from(offset).expect("inline objects are small");
+    let selected = bytes.slice(at(range.start)..at(range.end));
+    Ok(stream::once(std::future::ready(Ok(selected))).boxed())
+}
+
+impl ObjectStore {
+    /// An object and the selected bytes of it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKey`], [`Error::NotModified`], [`Error::PreconditionFailed`],
+    /// [`Error::InvalidRange`].
+    pub async fn get(
+        &self,
+        bucket: &str,
+        key: &str,
+        selection: Selection,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectRead> {
+        let found = self.inner.find(bucket, key, Want::EntryAndInline).await?;
+        conditions.check(&found.object)?;
+        let Selected { range, partial, parts } =
+            self.inner.select(&found.object, selection).await?;
+        let body = Some(self.inner.open(&found, range.clone()).await?);
+        Ok(ObjectRead { object: found.object, stamp: found.stamp, range, partial, parts, body })
+    }
+
+    /// The same without bytes.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::get`].
+    pub async fn head(
+        &self,
+        bucket: &str,
+        key: &str,
+        selection: Selection,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectRead> {
+        let Found { object, stamp, .. } = self.inner.find(bucket, key, Want::Entry).await?;
+        conditions.check(&object)?;
+        let Selected { range, partial, parts } = self.inner.select(&object, selection).await?;
+        Ok(ObjectRead { object, stamp, range, partial, parts, body: None })
+    }
+
+    /// Where an object's bytes lie, for those who read them in place. Inline objects lie nowhere.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKey`], or an extent that no device has.
+    pub async fn places(&self, bucket: &str, key: &str) -> Result<(Object, Vec<ExtentPlace>)> {
+        let found = self.inner.find(bucket, key, Want::Entry).await?;
+        let mut places = Vec::new();
+        if let Some(manifest) = self.inner.manifest(&found.object.body).await? {
+            let mut object_offset = 0;
+            for extent in manifest.extents {
+                let (device, stat) = self.inner.stat_extent(manifest.policy, extent).await?;
+                places.push(ExtentPlace { extent, object_offset, device, location: stat.location });
+                object_offset += u64::from(extent.length);
+            }
+        }
+        Ok((Object::clone(&found.object), places))
+    }
+}

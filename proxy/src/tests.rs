@@ -1,0 +1,9 @@
+//! The object layer over devices in memory: what clients see, and what is left behind.
+
+mod buckets;
+mod conditional;
+mod faults;
+mod harness;
+mod listing;
+mod multipart;
+mod objects;

@@ -1,0 +1,121 @@
+//! Buckets: made once, found, listed, deleted only when empty.
+
+use futures::future::join_all;
+use martlet_protocol::entry::Attributes;
+use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::{DeviceId, ErrorKind};
+
+use super::harness::{Harness, body, create, faulty, put};
+use crate::{Error, NewBucket, NewUpload, Selection, WriteConditions};
+
+fn new(owner: &str) -> NewBucket {
+    NewBucket { owner: owner.into(), index_shards: 4 }
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once() {
+    let harness = Harness::new(1, 3);
+    let racers = (0..20).map(|racer| {
+        let store = harness.store.clone();
+        async move { store.create_bucket("b", new(&format!("{racer}"))).await }
+    });
+    let outcomes = join_all(racers).await;
+    let made: Vec<_> = outcomes.iter().flatten().collect();
+    assert_eq!(made.len(), 1);
+    for outcome in &outcomes {
+        if let Err(error) = outcome {
+            assert!(matches!(error, Error::BucketExists { owner } if *owner == made[0].owner));
+        }
+    }
+    assert_eq!(*harness.store.bucket("b").await.unwrap(), *made[0]);
+    let odd = NewBucket { owner: "me".into(), index_shards: 3 };
+    let refused = harness.store.create_bucket("odd", odd).await;
+    assert!(matches!(refused, Err(Error::InvalidRequest(_))));
+}
+
+#[tokio::test]
+async fn buckets_are_listed_by_name() {
+    let harness = Harness::new(1, 3);
+    for name in ["delta", "alpha", "charlie", "bravo", "alps"] {
+        create(&harness.store, name).await;
+    }
+    harness.store.delete_bucket("charlie").await.unwrap();
+    let names = |prefix: &'static str, after: Option<&'static str>, limit| {
+        let store = harness.store.clone();
+        async move {
+            let (buckets, more) = store.list_buckets(prefix, after, limit).await.unwrap();
+            (buckets.into_iter().map(|bucket| bucket.name).collect::<Vec<_>>(), more)
+        }
+    };
+    let all = ["alpha", "alps", "bravo", "delta"];
+    assert_eq!(names("", None, 10).await, (all.map(String::from).to_vec(), false));
+    assert_eq!(names("", Some("alpha"), 2).await, (vec!["alps".into(), "bravo".into()], true));
+    assert_eq!(names("al", None, 2).await, (vec!["alpha".into(), "alps".into()], false));
+}
+
+#[tokio::test]
+async fn only_an_empty_bucket_is_deleted_and_its_uploads_go_with_it() {
+    let harness = Harness::with_bucket(3).await;
+    harness.put("key", super::harness::pattern(50_000, 1)).await.unwrap();
+    let refused = harness.store.delete_bucket("b").await;
+    assert!(matches!(refused, Err(Error::BucketNotEmpty)));
+    harness.put("another", "a refused delete disturbs nobody").await.unwrap();
+    harness.delete("key").await;
+    harness.delete("another").await;
+    let upload = NewUpload { attributes: Attributes::default(), checksum: None };
+    let upload = harness.store.create_upload("b", "key", upload).await.unwrap();
+    let part = body(super::harness::pattern(50_000, 2));
+    harness.store.upload_part("b", "key", upload.id, 1, part).await.unwrap();
+    harness.store.delete_bucket("b").await.unwrap();
+    assert!(matches!(harness.store.bucket("b").await, Err(Error::NoSuchBucket)));
+    assert!(matches!(harness.put("key", "x").await, Err(Error::NoSuchBucket)));
+    assert!(matches!(harness.store.delete_bucket("b").await, Err(Error::NoSuchBucket)));
+    assert!(harness.memory.extents_in_use().is_empty());
+    create(&harness.store, "b").await;
+    assert!(matches!(harness.get("key", Selection::Whole).await, Err(Error::NoSuchKey)));
+}
+
+#[tokio::test]
+async fn a_proxy_that_remembers_a_deleted_bucket_is_fenced() {
+    let harness = Harness::with_bucket(1).await;
+    let remembering = super::harness::remembering(&harness.memory);
+    let old = remembering.bucket("b").await.unwrap();
+    let closing = harness.memory.clone();
+    let fence = martlet_protocol::backend::BucketFence {
+        bucket: old.id,
+        generation: old.generation + 1,
+        open: true,
+    };
+    martlet_protocol::Backend::fence(&*closing, DeviceId(1), fence).await.unwrap();
+    let refused = put(&remembering, "key", body("x".into()), WriteConditions::default()).await;
+    assert!(
+        matches!(refused, Err(Error::Backend(error))
+        if error.kind() == ErrorKind::Unavailable),
+        "the bucket itself has not caught up"
+    );
+    harness.store.delete_bucket("b").await.unwrap();
+    remembering.bucket("b").await.expect("it still remembers");
+    let refused = put(&remembering, "key", body("x".into()), WriteConditions::default()).await;
+    assert!(matches!(refused, Err(Error::NoSuchBucket)));
+}
+
+#[tokio::test]
+async fn a_delete_that_can_not_fence_every_device_falls_back_to_open() {
+    let harness = Harness::with_bucket(3).await;
+    let store = faulty(&harness.memory, 1, 3, |call| match call.op {
+        Op::PurgeBucket => Fault::Refuse(ErrorKind::Unavailable),
+        _ => Fault::None,
+    });
+    let first = std::sync::atomic::AtomicUsize::new(0);
+    let unfenced = faulty(&harness.memory, 1, 3, move |call| {
+        let fences = call.op == Op::Fence
+            && call.device == DeviceId(2)
+            && first.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
+        if fences { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
+    });
+    assert!(unfenced.delete_bucket("b").await.is_err());
+    harness.put("key", "the bucket is open again").await.unwrap();
+    harness.delete("key").await;
+    store.delete_bucket("b").await.unwrap();
+    assert!(matches!(store.bucket("b").await, Err(Error::NoSuchBucket)), "a purge may come later");
+}

@@ -1,0 +1,195 @@
+//! Proxies that die in the middle, and nodes that fail them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use martlet_protocol::entry::{UploadState, Value};
+use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::{ErrorKind, RegisterKind};
+
+use super::harness::{Harness, body, faulty, get, pattern, put, settle};
+use super::multipart::{begin, naming, send};
+use crate::{CompleteUpload, ETagCondition, Error, Selection, WriteConditions};
+
+fn is_write_of(call: &Call<'_>, kind: RegisterKind) -> bool {
+    call.op == Op::Write && call.key.is_some_and(|key| key.kind == kind)
+}
+
+fn sets(call: &Call<'_>, state: fn(&UploadState) -> bool) -> bool {
+    call.write.is_some_and(|write| match &write.entry.value {
+        Value::Upload(upload) => state(&upload.state),
+        _ => false,
+    })
+}
+
+/// Runs a Complete through a proxy that dies at a call, then again through another.
+async fn dies_at(dying: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) {
+    let harness = Harness::with_bucket(1).await;
+    let upload = begin(&harness, "key").await;
+    let bytes = pattern(100_000, 1);
+    let first = send(&harness, upload, 1, &bytes).await.unwrap();
+    send(&harness, upload, 2, &pattern(100_000, 2)).await.unwrap();
+    let complete = naming(&[(1, &first)]);
+    let dead = faulty(
+        &harness.memory,
+        1,
+        1,
+        move |call| {
+            if dying(call) { Fault::Hang } else { Fault::None }
+        },
+    );
+    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    let attempt = tokio::time::timeout(Duration::from_millis(30), attempt).await;
+    assert!(attempt.is_err(), "the first proxy dies");
+    let written = harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
+    assert_eq!(written.object.size, 100_000);
+    assert_eq!(
+        harness
+            .store
+            .list_uploads("b", crate::ListUploads { limit: 9, ..crate::ListUploads::default() })
+            .await
+            .unwrap()
+            .uploads
+            .len(),
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_decision_is_driven_on_by_who_finds_it() {
+    dies_at(|call| sets(call, |state| matches!(state, UploadState::Completing { .. }))).await;
+    dies_at(|call| is_write_of(call, RegisterKind::Object)).await;
+    dies_at(|call| sets(call, |state| matches!(state, UploadState::Completed { .. }))).await;
+}
+
+#[tokio::test]
+async fn a_decision_driven_on_does_not_undo_what_came_after_it() {
+    let harness = Harness::with_bucket(1).await;
+    let upload = begin(&harness, "key").await;
+    let part = send(&harness, upload, 1, &pattern(100_000, 1)).await.unwrap();
+    let complete = naming(&[(1, &part)]);
+    let dead = faulty(&harness.memory, 1, 1, |call| {
+        if is_write_of(call, RegisterKind::Object) { Fault::Hang } else { Fault::None }
+    });
+    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    harness.put("key", "newer").await.unwrap();
+    harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), "newer");
+}
+
+#[tokio::test]
+async fn a_part_that_meets_a_decision_drives_it_on() {
+    let harness = Harness::with_bucket(1).await;
+    let upload = begin(&harness, "key").await;
+    let bytes = pattern(100_000, 1);
+    let part = send(&harness, upload, 1, &bytes).await.unwrap();
+    let dead = faulty(&harness.memory, 1, 1, |call| {
+        let decided = sets(call, |state| matches!(state, UploadState::Completing { .. }));
+        if decided { Fault::Hang } else { Fault::None }
+    });
+    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
+    let late = send(&harness, upload, 2, &bytes).await;
+    assert!(matches!(late, Err(Error::NoSuchUpload)));
+    assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn a_conditional_decision_that_nobody_can_account_for_is_given_up() {
+    let harness = Harness::with_bucket(1).await;
+    let upload = begin(&harness, "key").await;
+    let part = send(&harness, upload, 1, &pattern(100_000, 1)).await.unwrap();
+    let complete = CompleteUpload {
+        conditions: WriteConditions { if_match: None, if_none_match: Some(ETagCondition::Any) },
+        ..naming(&[(1, &part)])
+    };
+    let dead = faulty(&harness.memory, 1, 1, |call| {
+        if is_write_of(call, RegisterKind::Object) { Fault::Hang } else { Fault::None }
+    });
+    let attempt = dead.complete_upload("b", "key", upload, complete.clone());
+    tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    harness.put("key", "newer").await.unwrap();
+    harness.delete("key").await;
+    let retried = harness.store.complete_upload("b", "key", upload, complete.clone()).await;
+    assert!(matches!(retried, Err(Error::Backend(error))
+        if error.kind() == ErrorKind::Unavailable));
+    let again = harness.store.complete_upload("b", "key", upload, complete).await;
+    assert!(matches!(again, Err(Error::NoSuchUpload)));
+    assert!(
+        matches!(harness.get("key", Selection::Whole).await, Err(Error::NoSuchKey)),
+        "what was deleted since does not come back"
+    );
+}
+
+#[tokio::test]
+async fn an_abort_meets_a_decision_and_lets_it_through() {
+    let harness = Harness::with_bucket(1).await;
+    let upload = begin(&harness, "key").await;
+    let bytes = pattern(100_000, 1);
+    let part = send(&harness, upload, 1, &bytes).await.unwrap();
+    let dead = faulty(&harness.memory, 1, 1, |call| {
+        let decided = sets(call, |state| matches!(state, UploadState::Completing { .. }));
+        if decided { Fault::Hang } else { Fault::None }
+    });
+    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    tokio::time::timeout(Duration::from_millis(30), attempt).await.unwrap_err();
+    let aborted = harness.store.abort_upload("b", "key", upload).await;
+    assert!(matches!(aborted, Err(Error::NoSuchUpload)));
+    assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn a_commit_with_an_unknown_outcome_keeps_its_extents() {
+    let harness = Harness::with_bucket(1).await;
+    let store = faulty(&harness.memory, 1, 1, |call| {
+        let lost = is_write_of(call, RegisterKind::Object);
+        if lost { Fault::LoseReply(ErrorKind::Unavailable) } else { Fault::None }
+    });
+    let bytes = pattern(100_000, 1);
+    let outcome = put(&store, "key", body(bytes.clone()), WriteConditions::default()).await;
+    assert!(outcome.is_err());
+    settle().await;
+    assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), bytes, "it was written");
+}
+
+#[tokio::test]
+async fn a_commit_that_was_refused_leaves_no_extents() {
+    let harness = Harness::with_bucket(1).await;
+    let store = faulty(&harness.memory, 1, 1, |call| {
+        let full = is_write_of(call, RegisterKind::Object);
+        if full { Fault::Refuse(ErrorKind::Full) } else { Fault::None }
+    });
+    let outcome = put(&store, "key", body(pattern(100_000, 1)), WriteConditions::default()).await;
+    assert!(matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Full));
+    settle().await;
+    assert!(harness.memory.extents_in_use().is_empty());
+}
+
+#[tokio::test]
+async fn an_extent_that_fails_in_the_middle_goes_to_the_next_device() {
+    let harness = Harness::with_bucket(3).await;
+    let calls = AtomicUsize::new(0);
+    let store = faulty(&harness.memory, 1, 3, move |call| {
+        let first = call.op == Op::WriteExtent && calls.fetch_add(1, Ordering::SeqCst) == 0;
+        if first { Fault::LoseReply(ErrorKind::Unavailable) } else { Fault::None }
+    });
+    let bytes = pattern(800_000, 1);
+    put(&store, "key", body(bytes.clone()), WriteConditions::default()).await.unwrap();
+    assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn late_replies_change_nothing() {
+    let harness = Harness::with_bucket(3).await;
+    let store = faulty(&harness.memory, 1, 3, |call| match call.op {
+        Op::WriteExtent | Op::ReadExtent => Fault::Delay(Duration::from_millis(3)),
+        _ => Fault::None,
+    });
+    let bytes = pattern(3_000_000, 1);
+    put(&store, "key", body(bytes.clone()), WriteConditions::default()).await.unwrap();
+    assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), bytes);
+}

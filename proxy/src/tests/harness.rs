@@ -1,0 +1,173 @@
+//! A store over devices in memory, and bodies to put into it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use martlet_protocol::entry::{Attributes, ChecksumAlgorithm};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
+use martlet_protocol::{Backend, Clock, DeviceId, PolicyId, SystemClock};
+use martlet_ring::{Device, Node, Ring};
+
+use crate::{
+    Cluster, Incoming, NewBucket, ObjectRead, ObjectStore, PutObject, ReadConditions, Result,
+    Selection, StoreOptions, WriteConditions, Written,
+};
+
+/// Everything that most tests need.
+pub(super) struct Harness {
+    pub(super) store: ObjectStore,
+    pub(super) memory: Arc<MemoryBackend>,
+}
+
+fn ring(replicas: usize, devices: u32) -> Arc<Ring> {
+    let device = |id| Device {
+        id: DeviceId(id),
+        region: 1,
+        zone: 1,
+        node: Node { name: format!("n{id}"), address: String::new() },
+        name: "disk".into(),
+        weight: 1.0,
+        meta: String::new(),
+    };
+    let devices: Vec<_> = (1..=devices).map(device).collect();
+    Arc::new(Ring::of_devices(PolicyId(0), replicas, &devices).unwrap())
+}
+
+/// A store whose calls `choose` decides about.
+pub(super) fn faulty(
+    memory: &Arc<MemoryBackend>,
+    replicas: usize,
+    devices: u32,
+    choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+) -> ObjectStore {
+    let node: Arc<dyn Backend> = Arc::new(FaultyBackend::new(memory.clone(), choose));
+    store_over(&node, replicas, devices)
+}
+
+fn store_over(node: &Arc<dyn Backend>, replicas: usize, devices: u32) -> ObjectStore {
+    store_with(node, replicas, devices, 0)
+}
+
+/// A store over one device that takes buckets for granted for a minute.
+pub(super) fn remembering(memory: &Arc<MemoryBackend>) -> ObjectStore {
+    let node: Arc<dyn Backend> = memory.clone();
+    store_with(&node, 1, 1, 60_000)
+}
+
+fn store_with(
+    node: &Arc<dyn Backend>,
+    replicas: usize,
+    devices: u32,
+    bucket_cache_ms: u64,
+) -> ObjectStore {
+    let ring = ring(replicas, devices);
+    let nodes: HashMap<_, _> = (1..=devices).map(|id| (DeviceId(id), node.clone())).collect();
+    let cluster = Cluster::new(ring.clone(), vec![ring], nodes).unwrap();
+    let options = StoreOptions { part_bytes_min: 10, bucket_cache_ms, ..StoreOptions::default() };
+    ObjectStore::new(cluster, Arc::new(SystemClock), options)
+}
+
+impl Harness {
+    pub(super) fn new(replicas: usize, devices: u32) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let memory = Arc::new(MemoryBackend::new(clock, (1..=devices).map(DeviceId)));
+        let node: Arc<dyn Backend> = memory.clone();
+        Self { store: store_over(&node, replicas, devices), memory }
+    }
+
+    /// One replica on `devices` devices, with a bucket `b`.
+    pub(super) async fn with_bucket(devices: u32) -> Self {
+        let harness = Self::new(1, devices);
+        create(&harness.store, "b").await;
+        harness
+    }
+
+    pub(super) async fn put(&self, key: &str, bytes: impl Into<Bytes>) -> Result<Written> {
+        put(&self.store, key, body(bytes.into()), WriteConditions::default()).await
+    }
+
+    pub(super) async fn get(&self, key: &str, selection: Selection) -> Result<Bytes> {
+        get(&self.store, key, selection).await
+    }
+
+    pub(super) async fn head(&self, key: &str, selection: Selection) -> Result<ObjectRead> {
+        self.store.head("b", key, selection, &ReadConditions::default()).await
+    }
+
+    pub(super) async fn delete(&self, key: &str) {
+        self.store.delete("b", key, &WriteConditions::default()).await.unwrap();
+    }
+}
+
+pub(super) async fn create(store: &ObjectStore, name: &str) {
+    let new = NewBucket { owner: "me".into(), index_shards: 8 };
+    store.create_bucket(name, new).await.unwrap();
+}
+
+pub(super) async fn put(
+    store: &ObjectStore,
+    key: &str,
+    body: Incoming,
+    conditions: WriteConditions,
+) -> Result<Written> {
+    let attributes = Attributes { content_type: Some("text/x".into()), ..Attributes::default() };
+    store.put("b", key, PutObject { attributes, body, conditions }).await
+}
+
+pub(super) async fn get(store: &ObjectStore, key: &str, selection: Selection) -> Result<Bytes> {
+    let read = store.get("b", key, selection, &ReadConditions::default()).await?;
+    collect(read).await
+}
+
+pub(super) async fn collect(read: ObjectRead) -> Result<Bytes> {
+    let mut body = read.body.expect("a GET has a body");
+    let mut bytes = BytesMut::new();
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece?);
+    }
+    assert_eq!(bytes.len() as u64, read.range.end - read.range.start);
+    Ok(bytes.freeze())
+}
+
+/// A body of known length in pieces of an odd size.
+pub(super) fn body(bytes: Bytes) -> Incoming {
+    Incoming { size: Some(bytes.len() as u64), ..unsized_body(bytes) }
+}
+
+/// A body whose length nobody knows beforehand.
+pub(super) fn unsized_body(bytes: Bytes) -> Incoming {
+    let mut rest = bytes;
+    let pieces = std::iter::from_fn(move || {
+        (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(999_983))))
+    });
+    Incoming {
+        bytes: futures::stream::iter(pieces).boxed(),
+        size: None,
+        md5: None,
+        compute: vec![ChecksumAlgorithm::Crc32c],
+        expected: Box::new(|| Ok(Vec::new())),
+    }
+}
+
+/// Bytes that differ from place to place and from seed to seed.
+pub(super) fn pattern(length: usize, seed: u32) -> Bytes {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut bytes = Vec::with_capacity(length + 4);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes.into()
+}
+
+/// Lets what was spawned come to its end.
+pub(super) async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}

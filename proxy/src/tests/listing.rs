@@ -1,0 +1,134 @@
+//! Listings against a model: a sorted map, folded by the definition.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::harness::Harness;
+use crate::{ListObjects, ObjectPage};
+
+/// What S3 says a listing of live keys is, one entry at a time.
+fn model(keys: &BTreeSet<String>, list: &ListObjects) -> Vec<(String, bool)> {
+    let mut found = BTreeMap::new();
+    for key in keys.iter().filter(|key| key.starts_with(&list.prefix)) {
+        let delimiter = list.delimiter.as_deref().filter(|delimiter| !delimiter.is_empty());
+        let rest = &key[list.prefix.len()..];
+        let fold = delimiter.and_then(|d| rest.find(d).map(|at| at + d.len()));
+        let (name, folded) = match fold {
+            Some(end) => (key[..list.prefix.len() + end].to_owned(), true),
+            None => (key.clone(), false),
+        };
+        let passed = list.after.as_ref().is_some_and(|after| {
+            if folded { name <= *after || after.starts_with(&name) } else { name <= *after }
+        });
+        if !passed {
+            found.insert(name, folded);
+        }
+    }
+    found.into_iter().collect()
+}
+
+fn flat(page: &ObjectPage) -> Vec<(String, bool)> {
+    let objects = page.objects.iter().map(|(key, _)| (key.clone(), false));
+    let prefixes = page.prefixes.iter().map(|prefix| (prefix.clone(), true));
+    let mut all: Vec<_> = objects.chain(prefixes).collect();
+    all.sort();
+    all
+}
+
+async fn check(harness: &Harness, live: &BTreeSet<String>, list: ListObjects) {
+    let expected = model(live, &list);
+    let page = harness.store.list("b", list.clone()).await.unwrap();
+    let cut: Vec<_> = expected.iter().take(list.limit).cloned().collect();
+    assert_eq!(flat(&page), cut, "{list:?} over {live:?}");
+    assert_eq!(page.next.is_some(), expected.len() > list.limit && list.limit > 0, "{list:?}");
+    let mut pages = flat(&page);
+    let mut next = page.next;
+    while let Some(after) = next {
+        let page = harness.store.list("b", ListObjects { after: Some(after), ..list.clone() });
+        let page = page.await.unwrap();
+        pages.extend(flat(&page));
+        next = page.next;
+    }
+    if list.limit > 0 {
+        assert_eq!(pages, expected, "in pages: {list:?} over {live:?}");
+    }
+}
+
+fn any_key() -> impl Strategy<Value = String> {
+    proptest::string::string_regex("[ab/\u{e9}-]{1,6}").unwrap()
+}
+
+fn any_list() -> impl Strategy<Value = ListObjects> {
+    let prefix = prop_oneof![Just(String::new()), any_key()];
+    let delimiter = prop_oneof![
+        Just(None),
+        Just(Some("/".to_owned())),
+        Just(Some("//".to_owned())),
+        Just(Some("\u{e9}".to_owned())),
+        Just(Some("a/".to_owned())),
+    ];
+    (prefix, delimiter, proptest::option::of(any_key()), 0usize..8).prop_map(
+        |(prefix, delimiter, after, limit)| ListObjects { prefix, delimiter, after, limit },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn listings_are_those_of_a_sorted_map(
+        keys in proptest::collection::btree_set(any_key(), 0..40),
+        deleted in proptest::collection::vec(any::<prop::sample::Index>(), 0..10),
+        lists in proptest::collection::vec(any_list(), 1..12),
+        topology in prop_oneof![Just((1, 1)), Just((1, 3)), Just((3, 3))],
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let harness = Harness::new(topology.0, topology.1);
+            super::harness::create(&harness.store, "b").await;
+            let mut live = keys.clone();
+            for key in &keys {
+                harness.put(key, "x").await.unwrap();
+            }
+            let ordered: Vec<_> = keys.iter().collect();
+            for index in deleted {
+                if !ordered.is_empty() {
+                    let key = *index.get(&ordered);
+                    harness.delete(key).await;
+                    live.remove(key);
+                }
+            }
+            for list in lists {
+                check(&harness, &live, list).await;
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_long_bucket_is_listed_in_full_pages() {
+    let harness = Harness::with_bucket(3).await;
+    let keys: BTreeSet<String> = (0..2500).map(|at| format!("k/{at:05}")).collect();
+    for key in &keys {
+        harness.put(key, "x").await.unwrap();
+    }
+    for key in keys.iter().step_by(2) {
+        harness.delete(key).await;
+    }
+    let live: BTreeSet<String> = keys.iter().skip(1).step_by(2).cloned().collect();
+    let list = ListObjects { limit: 1000, ..ListObjects::default() };
+    check(&harness, &live, list.clone()).await;
+    check(&harness, &live, ListObjects { delimiter: Some("/".into()), ..list }).await;
+}
+
+#[tokio::test]
+async fn a_listing_needs_all_that_hold_shards() {
+    let harness = Harness::with_bucket(3).await;
+    for at in 0..30 {
+        harness.put(&format!("{at}"), "x").await.unwrap();
+    }
+    harness.memory.set_offline(martlet_protocol::DeviceId(2), true);
+    let list = ListObjects { limit: 100, ..ListObjects::default() };
+    assert!(harness.store.list("b", list).await.is_err(), "half a listing is no listing");
+}
