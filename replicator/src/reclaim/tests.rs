@@ -1,0 +1,186 @@
+//! What reclaim frees, when, and what it keeps.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use martlet_protocol::UploadId;
+use martlet_protocol::testing::{Fault, Op};
+
+use super::*;
+use crate::run_once;
+use crate::testing::World;
+
+const GRACE_MS: u64 = 1000;
+
+fn worker(world: &World, cluster: Cluster) -> Reclaim {
+    Reclaim::new(cluster, world.clock.clone(), ReclaimOptions { grace_ms: GRACE_MS })
+}
+
+async fn run(world: &World) -> Progress {
+    run_once(&mut worker(world, world.cluster.clone())).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_was_overwritten_goes_after_the_grace_time_and_not_before() {
+    let world = World::new().await;
+    let (old, new) = (world.extents("k", None, 3).await, world.extents("k", None, 2).await);
+    world.commit("k", &old.body, false).await;
+    world.commit("k", &new.body, false).await;
+    run(&world).await;
+    assert!(!world.is_gone(&old));
+    world.clock.advance_ms(GRACE_MS);
+    let progress = run(&world).await;
+    assert_eq!((progress.items, progress.freed, progress.freed_bytes), (1, 3, 30));
+    assert!(world.is_gone(&old) && !world.is_gone(&new));
+    assert_eq!(world.garbage().await, 0);
+}
+
+#[tokio::test]
+async fn a_spilled_manifest_goes_with_its_extents() {
+    let world = World::new().await;
+    let old = world.spilled("k", 5).await;
+    world.commit("k", &old.body, false).await;
+    world.delete("k").await;
+    world.clock.advance_ms(GRACE_MS);
+    assert_eq!(run(&world).await.freed, 6);
+    assert!(world.is_gone(&old));
+}
+
+#[tokio::test]
+async fn a_manifest_that_can_not_be_read_keeps_its_extents() {
+    let world = World::new().await;
+    let old = world.spilled("k", 5).await;
+    let piece = *old.ids.last().unwrap();
+    world.commit("k", &old.body, false).await;
+    world.delete("k").await;
+    let other = world.extents("other", None, 1).await;
+    world.commit("other", &other.body, false).await;
+    world.delete("other").await;
+    for device in [DeviceId(0), DeviceId(1)] {
+        world.memory.corrupt(device, piece);
+    }
+    world.clock.advance_ms(GRACE_MS);
+    let progress = run(&world).await;
+    assert_eq!((progress.kept, progress.freed), (1, 1));
+    assert!(!world.is_gone(&old) && world.is_gone(&other));
+    assert_eq!(world.garbage().await, 1);
+}
+
+#[tokio::test]
+async fn records_that_are_kept_do_not_hide_those_behind_them() {
+    let world = World::new().await;
+    let mut kept = Vec::new();
+    for number in 0..BATCH + 5 {
+        let key = format!("kept{number}");
+        let old = world.spilled(&key, 1).await;
+        world.commit(&key, &old.body, false).await;
+        world.delete(&key).await;
+        for device in [DeviceId(0), DeviceId(1)] {
+            world.memory.corrupt(device, *old.ids.last().unwrap());
+        }
+        kept.push(old);
+    }
+    let behind = world.extents("behind", None, 1).await;
+    world.commit("behind", &behind.body, false).await;
+    world.delete("behind").await;
+    world.clock.advance_ms(GRACE_MS);
+    run(&world).await;
+    assert!(world.is_gone(&behind));
+    assert!(kept.iter().all(|old| !world.is_gone(old)));
+}
+
+#[tokio::test]
+async fn extents_that_an_entry_still_names_stay_and_their_record_is_forgotten() {
+    let world = World::new().await;
+    let body = world.extents("k", None, 2).await;
+    world.commit("k", &body.body, false).await;
+    // New tags over the same bytes, without the word that keeps the body.
+    world.commit("k", &body.body, false).await;
+    world.clock.advance_ms(GRACE_MS);
+    assert_eq!(run(&world).await.freed, 0);
+    assert!(!world.is_gone(&body));
+    assert_eq!(world.garbage().await, 0);
+}
+
+#[tokio::test]
+async fn a_part_that_its_object_took_over_stays() {
+    let world = World::new().await;
+    let upload = UploadId::random();
+    let (part, again) =
+        (world.extents("k", Some(upload), 1).await, world.extents("k", Some(upload), 1).await);
+    world.commit_part("k", upload, 1, &part.body).await;
+    world.commit("k", &part.body, false).await;
+    world.commit_part("k", upload, 1, &again.body).await;
+    world.clock.advance_ms(GRACE_MS);
+    run(&world).await;
+    assert!(!world.is_gone(&part) && !world.is_gone(&again));
+}
+
+#[tokio::test]
+async fn a_device_that_is_silent_keeps_everything_until_it_is_back() {
+    let world = World::new().await;
+    let old = world.extents("k", None, 4).await;
+    world.commit("k", &old.body, false).await;
+    world.delete("k").await;
+    world.clock.advance_ms(GRACE_MS);
+    world.memory.set_offline(DeviceId(1), true);
+    run(&world).await;
+    assert_eq!(world.garbage().await, 1);
+    world.memory.set_offline(DeviceId(1), false);
+    run(&world).await;
+    assert!(world.is_gone(&old));
+    assert_eq!(world.garbage().await, 0);
+}
+
+/// Cuts the worker off before and after each of its calls in turn; a new one must end the work.
+#[tokio::test]
+async fn a_crash_between_any_two_steps_is_made_good() {
+    for lost in [false, true] {
+        for crash_at in 0.. {
+            let world = World::new().await;
+            let (old, new) = (world.spilled("k", 3).await, world.spilled("k", 2).await);
+            world.commit("k", &old.body, false).await;
+            world.commit("k", &new.body, false).await;
+            world.clock.advance_ms(GRACE_MS);
+            let calls = Arc::new(AtomicUsize::new(0));
+            let counted = calls.clone();
+            let cluster = world.faulty(move |_| {
+                let call = counted.fetch_add(1, Ordering::SeqCst);
+                match lost {
+                    _ if call > crash_at => Fault::Refuse(ErrorKind::Unavailable),
+                    _ if call < crash_at => Fault::None,
+                    true => Fault::LoseReply(ErrorKind::Unavailable),
+                    false => Fault::Refuse(ErrorKind::Unavailable),
+                }
+            });
+            let _ = worker(&world, cluster).step().await;
+            run(&world).await;
+            assert!(world.is_gone(&old), "cut off at call {crash_at}");
+            assert!(!world.is_gone(&new), "cut off at call {crash_at}");
+            assert_eq!(world.garbage().await, 0, "cut off at call {crash_at}");
+            if calls.load(Ordering::SeqCst) <= crash_at {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn data_goes_before_the_manifest_and_the_manifest_before_the_record() {
+    let world = World::new().await;
+    let old = world.spilled("k", 3).await;
+    world.commit("k", &old.body, false).await;
+    world.delete("k").await;
+    world.clock.advance_ms(GRACE_MS);
+    let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = order.clone();
+    let cluster = world.faulty(move |call| {
+        if matches!(call.op, Op::DeleteExtents | Op::ForgetGarbage) {
+            seen.lock().push((call.op, call.device));
+        }
+        Fault::None
+    });
+    worker(&world, cluster).step().await.unwrap();
+    let both = [(Op::DeleteExtents, DeviceId(0)), (Op::DeleteExtents, DeviceId(1))];
+    let expected = [&both[..], &both[..], &[(Op::ForgetGarbage, DeviceId(0))]].concat();
+    assert_eq!(*order.lock(), expected);
+}

@@ -1,0 +1,151 @@
+//! What the sweep deletes, and all that makes it keep.
+
+use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::{ErrorKind, UploadId};
+
+use super::*;
+use crate::run_once;
+use crate::testing::World;
+
+const GRACE_MS: u64 = 1000;
+
+/// A sweep of a process that starts now.
+fn sweep(world: &World, cluster: Cluster) -> Sweep {
+    let options = SweepOptions { grace_ms: GRACE_MS, writers_gone_before_ms: world.clock.now_ms() };
+    Sweep::new(cluster, world.clock.clone(), options)
+}
+
+/// Two passes, a grace time apart.
+async fn run(world: &World, sweep: &mut Sweep) -> Progress {
+    let first = run_once(sweep).await.unwrap();
+    assert_eq!(first.freed, 0, "nothing goes at first sight");
+    world.clock.advance_ms(GRACE_MS);
+    run_once(sweep).await.unwrap()
+}
+
+/// What was written before the process started.
+fn restart(world: &World) -> Sweep {
+    world.clock.advance_ms(10);
+    sweep(world, world.cluster.clone())
+}
+
+#[tokio::test]
+async fn what_a_crash_left_behind_goes_at_second_sight() {
+    let world = World::new().await;
+    let (orphan, owned) = (world.extents("k", None, 3).await, world.extents("l", None, 3).await);
+    let spilled = world.spilled("m", 4).await;
+    world.commit("l", &owned.body, false).await;
+    world.commit("m", &spilled.body, false).await;
+    let progress = run(&world, &mut restart(&world)).await;
+    assert_eq!((progress.freed, progress.freed_bytes, progress.backlog), (3, 30, 0));
+    assert!(world.is_gone(&orphan) && !world.is_gone(&owned) && !world.is_gone(&spilled));
+}
+
+#[tokio::test]
+async fn a_second_look_within_the_grace_time_does_not_count() {
+    let world = World::new().await;
+    let orphan = world.extents("k", None, 1).await;
+    let mut sweep = restart(&world);
+    for _ in 0..3 {
+        assert_eq!(run_once(&mut sweep).await.unwrap().freed, 0);
+    }
+    assert!(!world.is_gone(&orphan));
+}
+
+#[tokio::test]
+async fn a_write_in_flight_is_kept_until_its_commit_window_is_over() {
+    let world = World::new().await;
+    let mut sweep = restart(&world);
+    let in_flight = world.extents("k", None, 2).await;
+    run(&world, &mut sweep).await;
+    assert!(!world.is_gone(&in_flight));
+    world.clock.advance_ms(COMMIT_WINDOW_MS + GRACE_MS + 1);
+    run(&world, &mut sweep).await;
+    assert!(world.is_gone(&in_flight));
+}
+
+#[tokio::test]
+async fn without_a_word_about_writers_only_the_window_counts() {
+    let world = World::new().await;
+    let orphan = world.extents("k", None, 1).await;
+    world.clock.advance_ms(COMMIT_WINDOW_MS);
+    let options = SweepOptions { grace_ms: GRACE_MS, writers_gone_before_ms: 0 };
+    let mut sweep = Sweep::new(world.cluster.clone(), world.clock.clone(), options);
+    run_once(&mut sweep).await.unwrap();
+    world.clock.advance_ms(GRACE_MS + 1);
+    run(&world, &mut sweep).await;
+    assert!(world.is_gone(&orphan));
+}
+
+#[tokio::test]
+async fn parts_and_decided_uploads_are_owners_too() {
+    let world = World::new().await;
+    let (open, decided) = (UploadId::random(), UploadId::random());
+    let part = world.extents("k", Some(open), 1).await;
+    let taken = world.extents("k", Some(decided), 1).await;
+    let dropped = world.extents("k", Some(open), 1).await;
+    world.commit_part("k", open, 1, &part.body).await;
+    world.decide_upload("k", decided, &taken.body).await;
+    run(&world, &mut restart(&world)).await;
+    assert!(!world.is_gone(&part) && !world.is_gone(&taken) && world.is_gone(&dropped));
+}
+
+#[tokio::test]
+async fn extents_of_a_bucket_that_is_gone_go() {
+    let mut world = World::new().await;
+    let kept = world.extents("k", None, 1).await;
+    world.commit("k", &kept.body, false).await;
+    let known = std::mem::replace(&mut world.bucket, BucketId::random());
+    let gone = world.extents("k", None, 1).await;
+    world.bucket = known;
+    run(&world, &mut restart(&world)).await;
+    assert!(world.is_gone(&gone) && !world.is_gone(&kept));
+}
+
+#[tokio::test]
+async fn an_error_anywhere_means_keep() {
+    for failing in [Op::Read, Op::List, Op::ListExtents, Op::ReadExtent] {
+        let world = World::new().await;
+        let spilled = world.spilled("k", 2).await;
+        let beside = world.extents("k", None, 1).await;
+        world.commit("k", &spilled.body, false).await;
+        world.clock.advance_ms(10);
+        let cluster = world.faulty(move |call| {
+            if call.op == failing { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
+        });
+        let mut sweep = sweep(&world, cluster);
+        for _ in 0..4 {
+            let _ = run_once(&mut sweep).await;
+            world.clock.advance_ms(GRACE_MS);
+        }
+        assert!(!world.is_gone(&beside), "{failing:?} failed");
+        assert!(!world.is_gone(&spilled), "{failing:?} failed");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_index_device_keeps_everything() {
+    let world = World::new().await;
+    let orphan = world.extents("k", None, 4).await;
+    let mut sweep = restart(&world);
+    world.memory.set_offline(DeviceId(0), true);
+    for _ in 0..4 {
+        let _ = run_once(&mut sweep).await;
+        world.clock.advance_ms(GRACE_MS);
+    }
+    world.memory.set_offline(DeviceId(0), false);
+    assert!(!world.is_gone(&orphan));
+    run_once(&mut sweep).await.unwrap();
+    world.clock.advance_ms(GRACE_MS);
+    run_once(&mut sweep).await.unwrap();
+    assert!(world.is_gone(&orphan));
+}
+
+#[tokio::test]
+async fn more_extents_than_a_step_takes_are_all_looked_at() {
+    let world = World::new().await;
+    let orphans = world.extents("k", None, 3 * BATCH).await;
+    let progress = run(&world, &mut restart(&world)).await;
+    assert_eq!(progress.freed, 3 * BATCH as u64);
+    assert!(world.is_gone(&orphans));
+}

@@ -1,0 +1,235 @@
+//! A cluster of one node in memory, and the writes that tests make on it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use martlet_protocol::backend::{EntryWrite, NewExtent, WriteReply};
+use martlet_protocol::entry::{
+    Attributes, Body, Bucket, BucketState, ETag, KeyCondition, Manifest, Object, Part, Upload,
+    UploadState, Value,
+};
+use martlet_protocol::extent::{ExtentRef, ExtentRole, Owner};
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
+use martlet_protocol::{
+    Backend, BucketId, Clock, DeviceId, Entry, ExtentId, ManualClock, PolicyId, RegisterKey,
+    StampSource, UploadId, WriteId,
+};
+use martlet_ring::{Device, Node, Ring};
+
+use crate::cluster::Cluster;
+
+pub(crate) const POLICY: PolicyId = PolicyId(0);
+const SHARDS: u16 = 4;
+
+/// Two devices, one bucket, and a clock that stands still.
+pub(crate) struct World {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) memory: Arc<MemoryBackend>,
+    pub(crate) cluster: Cluster,
+    pub(crate) bucket: BucketId,
+    stamps: StampSource,
+}
+
+/// What a write left on the data devices.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub(crate) body: Body,
+    pub(crate) ids: Vec<ExtentId>,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let clock = Arc::new(ManualClock::at(1_000_000_000));
+        let devices = [DeviceId(0), DeviceId(1)];
+        let memory = Arc::new(MemoryBackend::new(clock.clone(), devices));
+        let cluster = cluster(memory.clone());
+        let stamps = StampSource::new(clock.clone());
+        let world = Self { clock, memory, cluster, bucket: BucketId::random(), stamps };
+        world.make_bucket().await;
+        world
+    }
+
+    /// The same cluster with a node that fails as `choose` says.
+    pub(crate) fn faulty(
+        &self,
+        choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    ) -> Cluster {
+        cluster(Arc::new(FaultyBackend::new(self.memory.clone(), choose)))
+    }
+
+    async fn make_bucket(&self) {
+        let bucket = Bucket {
+            id: self.bucket,
+            created_ms: self.clock.now_ms(),
+            generation: 1,
+            state: BucketState::Open,
+            index_shards: SHARDS,
+            policy: POLICY,
+            owner: "root".into(),
+        };
+        let key = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
+        self.write(key, Value::Bucket(Box::new(bucket)), false).await;
+    }
+
+    async fn write(&self, key: RegisterKey, value: Value, keep_body: bool) {
+        let entry = Entry { order: self.stamps.issue(), write_id: WriteId::random(), value };
+        let write = EntryWrite {
+            key,
+            entry,
+            inline: None,
+            mode: WriteMode::Fresh,
+            generation: 1,
+            commit_by_ms: u64::MAX,
+            keep_body,
+        };
+        let reply = self.memory.write(DeviceId(0), write).await.unwrap();
+        assert_eq!(reply, WriteReply::Stored);
+    }
+
+    fn owner(&self, key: &str, upload: Option<UploadId>) -> Owner {
+        Owner {
+            bucket: self.bucket,
+            key: key.into(),
+            write_id: WriteId::random(),
+            upload,
+            role: ExtentRole::Data,
+            offset: 0,
+        }
+    }
+
+    async fn extent(&self, owner: Owner, bytes: Vec<u8>) -> ExtentRef {
+        let id = ExtentId::random();
+        let device = DeviceId(u32::from(id.0[0] & 1));
+        let body = stream::iter([Ok(Bytes::from(bytes))]).boxed();
+        let new = NewExtent { id, owner, length: None };
+        self.memory.write_extent(device, new, body).await.unwrap()
+    }
+
+    /// Extents of a key without an entry that names them.
+    pub(crate) async fn extents(
+        &self,
+        key: &str,
+        upload: Option<UploadId>,
+        count: usize,
+    ) -> Written {
+        let mut extents = Vec::new();
+        for _ in 0..count {
+            extents.push(self.extent(self.owner(key, upload), vec![7; 10]).await);
+        }
+        let ids = extents.iter().map(|extent| extent.id).collect();
+        let manifest = Manifest { policy: POLICY, extents, parts: Vec::new() };
+        Written { body: Body::Extents(manifest), ids }
+    }
+
+    /// The same with the manifest in an extent of its own: the last of the ids.
+    pub(crate) async fn spilled(&self, key: &str, count: usize) -> Written {
+        let Written { body, mut ids } = self.extents(key, None, count).await;
+        let Body::Extents(manifest) = body else { unreachable!("just made so") };
+        let owner = Owner { role: ExtentRole::Manifest, ..self.owner(key, None) };
+        let piece = self.extent(owner, manifest.encode()).await;
+        ids.push(piece.id);
+        Written { body: Body::Spilled { policy: POLICY, manifest: vec![piece] }, ids }
+    }
+
+    /// Writes the entry of an object.
+    pub(crate) async fn commit(&self, key: &str, body: &Body, keep_body: bool) {
+        let register = RegisterKey::object(self.bucket, SHARDS, key);
+        self.write(register, Value::Object(Box::new(object(body))), keep_body).await;
+    }
+
+    /// Deletes an object.
+    pub(crate) async fn delete(&self, key: &str) {
+        let register = RegisterKey::object(self.bucket, SHARDS, key);
+        self.write(register, Value::Tombstone, false).await;
+    }
+
+    /// Writes the entry of a part.
+    pub(crate) async fn commit_part(&self, key: &str, upload: UploadId, number: u16, body: &Body) {
+        let part = Part {
+            size: 10,
+            md5: [0; 16],
+            modified_ms: 0,
+            checksums: Vec::new(),
+            body: body.clone(),
+        };
+        let beside = RegisterKey::upload(self.bucket, SHARDS, key, upload);
+        let register = RegisterKey::part(&beside, upload, number, WriteId::random());
+        self.write(register, Value::Part(Box::new(part)), false).await;
+    }
+
+    /// Writes an upload that has decided what its object will be.
+    pub(crate) async fn decide_upload(&self, key: &str, id: UploadId, body: &Body) {
+        let state = UploadState::Completing {
+            write_id: WriteId::random(),
+            order: self.stamps.issue(),
+            object: Box::new(object(body)),
+            condition: KeyCondition::default(),
+        };
+        let upload = Upload {
+            key: key.into(),
+            id,
+            initiated_ms: 0,
+            attributes: Attributes::default(),
+            checksum: None,
+            policy: POLICY,
+            state,
+        };
+        let register = RegisterKey::upload(self.bucket, SHARDS, key, id);
+        self.write(register, Value::Upload(Box::new(upload)), false).await;
+    }
+
+    /// Which of `ids` are still on a device.
+    pub(crate) fn left(&self, ids: &[ExtentId]) -> Vec<ExtentId> {
+        let mut there = self.memory.extents(DeviceId(0));
+        there.extend(self.memory.extents(DeviceId(1)));
+        ids.iter().copied().filter(|id| there.contains(id)).collect()
+    }
+
+    /// Whether nothing, or everything, of `written` is still there.
+    pub(crate) fn is_gone(&self, written: &Written) -> bool {
+        let left = self.left(&written.ids);
+        assert!(left.is_empty() || left.len() == written.ids.len(), "{left:?} of {written:?}");
+        left.is_empty()
+    }
+
+    /// Records of garbage, due or not.
+    pub(crate) async fn garbage(&self) -> usize {
+        self.memory.garbage(DeviceId(0), u64::MAX, 1000).await.unwrap().len()
+    }
+}
+
+fn object(body: &Body) -> Object {
+    Object {
+        size: 10,
+        etag: ETag::Md5([0; 16]),
+        modified_ms: 0,
+        attributes: Attributes::default(),
+        checksums: Vec::new(),
+        upload: None,
+        body: body.clone(),
+    }
+}
+
+/// Entries on the first device, extents on both.
+fn cluster(node: Arc<dyn Backend>) -> Cluster {
+    let device = |id: u32| Device {
+        id: DeviceId(id),
+        region: 1,
+        zone: 1,
+        node: Node::default(),
+        name: format!("d{id}"),
+        weight: 1.0,
+        meta: String::new(),
+    };
+    let index = Ring::of_devices(POLICY, 1, &[device(0)]).unwrap();
+    let data = Ring::of_devices(POLICY, 1, &[device(0), device(1)]).unwrap();
+    Cluster {
+        index: Arc::new(index),
+        data: HashMap::from([(POLICY, Arc::new(data))]),
+        nodes: HashMap::from([(DeviceId(0), node.clone()), (DeviceId(1), node)]),
+    }
+}

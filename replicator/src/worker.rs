@@ -1,0 +1,52 @@
+//! The seam between what background work does and when it does it.
+
+use async_trait::async_trait;
+use martlet_protocol::Result;
+
+/// Background work in bounded steps.
+///
+/// A step may be cut off at any point by a crash: whatever it has done until then must be right, and
+/// a worker made anew must be able to go on from what is on disk.
+#[async_trait]
+pub trait Worker: Send {
+    /// A short name for metrics and people.
+    fn name(&self) -> &'static str;
+
+    /// Does one bounded unit of work and says what came of it.
+    ///
+    /// # Errors
+    /// When the step could not be carried out; nothing is lost, and a later step tries again.
+    async fn step(&mut self) -> Result<Progress>;
+}
+
+/// What came of a step, or of many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Things looked at.
+    pub items: u64,
+    /// Extents deleted.
+    pub freed: u64,
+    /// Their bytes.
+    pub freed_bytes: u64,
+    /// Things left as they are, because somebody who must agree did not answer.
+    pub kept: u64,
+    /// Things known to wait, as far as the worker can see.
+    pub backlog: u64,
+    /// How long the oldest of them has waited, in milliseconds.
+    pub oldest_age_ms: u64,
+    /// Whether there is nothing more to do for now.
+    pub idle: bool,
+}
+
+impl Progress {
+    /// Adds a later step: what was done sums up, what waits is what the later one saw.
+    pub(crate) fn add(&mut self, step: &Self) {
+        self.items += step.items;
+        self.freed += step.freed;
+        self.freed_bytes += step.freed_bytes;
+        self.kept += step.kept;
+        self.backlog = step.backlog;
+        self.oldest_age_ms = step.oldest_age_ms;
+        self.idle = step.idle;
+    }
+}
