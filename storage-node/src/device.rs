@@ -1,0 +1,250 @@
+//! A folder that is a device: whose it is, who has it open, what it holds and what space is left.
+//!
+//! ```text
+//!              a write or sync failed             closed and opened again
+//!   Ready ─────────────────────────────▶ Suspect ────────────────────────▶ Ready
+//!   Full                                    │                              Full
+//!                                           └──────── it did not open ───▶ Offline
+//! ```
+//!
+//! * [`format`]: `format.json`, what makes the folder a device.
+//! * [`ballast`]: the reserve, and how much the device still takes.
+//! * [`open`]: opening and closing: lock, format, ballast, index, extents, in this order.
+
+pub(crate) mod ballast;
+pub(crate) mod format;
+mod open;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
+use martlet_protocol::{Clock, DeviceId, Error, ErrorKind, Result};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use self::ballast::Level;
+pub(crate) use self::open::Opened;
+use crate::disk::Disk;
+use crate::extents::ExtentUsage;
+use crate::index::Caches;
+use crate::metrics::{DeviceMetrics, IndexCounters};
+
+/// A device of a node.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// Its id in the ring.
+    pub id: DeviceId,
+    /// Its folder.
+    pub path: PathBuf,
+    /// What is held back for deletes.
+    pub reserve: Reserve,
+}
+
+/// What a device holds back for deletes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reserve {
+    /// 2 % of the file system, at least 2 GiB, at most 10 %.
+    #[default]
+    Standard,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl DeviceConfig {
+    /// A device with the standard reserve.
+    pub fn new(id: DeviceId, path: impl Into<PathBuf>) -> Self {
+        Self { id, path: path.into(), reserve: Reserve::Standard }
+    }
+}
+
+/// Names a cluster, or a device in it, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Uuid(pub [u8; 16]);
+
+impl Uuid {
+    /// One that was never used before.
+    pub fn random() -> Self {
+        Self(martlet_protocol::id::random_bytes())
+    }
+}
+
+impl std::fmt::Display for Uuid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl From<Uuid> for String {
+    fn from(uuid: Uuid) -> Self {
+        uuid.to_string()
+    }
+}
+
+impl TryFrom<String> for Uuid {
+    type Error = hex::FromHexError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let mut bytes = [0; 16];
+        hex::decode_to_slice(text, &mut bytes)?;
+        Ok(Self(bytes))
+    }
+}
+
+/// What all devices of a node share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) caches: Caches,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) cluster: Option<Uuid>,
+}
+
+/// One device, open or not.
+pub(crate) struct Device {
+    config: DeviceConfig,
+    shared: Shared,
+    state: RwLock<State>,
+    counters: Arc<IndexCounters>,
+    reopened: AtomicU64,
+}
+
+enum State {
+    Online(Arc<Opened>),
+    Reopening(String),
+    Offline { reason: String, kind: ErrorKind },
+}
+
+impl Device {
+    /// Opens a device; one that does not open is offline, and says why. Blocks.
+    pub(crate) fn open(config: DeviceConfig, shared: Shared) -> Self {
+        let device = Self {
+            config,
+            shared,
+            state: RwLock::new(State::Reopening("it is being opened".to_owned())),
+            counters: Arc::default(),
+            reopened: AtomicU64::new(0),
+        };
+        device.try_open();
+        device
+    }
+
+    pub(crate) fn id(&self) -> DeviceId {
+        self.config.id
+    }
+
+    /// The device's parts, if it serves.
+    pub(crate) fn online(&self) -> Result<Arc<Opened>> {
+        match &*self.state.read() {
+            State::Online(opened) => Ok(opened.clone()),
+            State::Reopening(reason) => Err(self.unavailable("is being opened again", reason)),
+            State::Offline { reason, .. } => Err(self.unavailable("is offline", reason)),
+        }
+    }
+
+    /// The device's parts, if it takes extents.
+    pub(crate) fn writable(&self) -> Result<Arc<Opened>> {
+        let opened = self.online()?;
+        if opened.ballast.level() != Level::Ready {
+            return Err(Error::full(format!("device {} is full", self.config.id)));
+        }
+        Ok(opened)
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.shared.clock.now_ms()
+    }
+
+    /// Why it does not serve at all.
+    pub(crate) fn offline(&self) -> Option<String> {
+        match &*self.state.read() {
+            State::Offline { reason, .. } => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// Looks after space and health: reopens a device that failed a write. Blocks.
+    pub(crate) fn tend(&self) {
+        let suspect = match &*self.state.read() {
+            State::Online(opened) => {
+                opened.ballast.tend();
+                opened.fault()
+            }
+            // Space may have returned; what else keeps a device from opening takes a person.
+            State::Offline { reason, kind: ErrorKind::Full } => Some(reason.clone()),
+            State::Reopening(_) | State::Offline { .. } => None,
+        };
+        if let Some(reason) = suspect {
+            self.reopen(reason);
+        }
+    }
+
+    /// Closes the device in good order, so that the next opening need not look at every extent.
+    /// Blocks.
+    pub(crate) fn close(&self) -> Result<()> {
+        let closed = State::Offline { reason: "it was closed".into(), kind: ErrorKind::Unavailable };
+        match std::mem::replace(&mut *self.state.write(), closed) {
+            State::Online(opened) => Opened::close(opened),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn status(&self) -> DeviceStatus {
+        self.metrics().status
+    }
+
+    pub(crate) fn metrics(&self) -> DeviceMetrics {
+        let (health, extents, space) = match &*self.state.read() {
+            State::Online(opened) => (opened.health(), opened.extents.usage(), opened.space()),
+            State::Reopening(reason) => {
+                (DeviceHealth::Suspect(reason.clone()), ExtentUsage::default(), (0, 0))
+            }
+            State::Offline { reason, .. } => {
+                (DeviceHealth::Offline(reason.clone()), ExtentUsage::default(), (0, 0))
+            }
+        };
+        let status = DeviceStatus {
+            device: self.config.id,
+            path: self.config.path.clone(),
+            health,
+            total_bytes: space.0,
+            free_bytes: space.1,
+            extent_bytes: extents.bytes,
+            extents: extents.extents,
+            quarantined: extents.quarantined,
+        };
+        let reopened = self.reopened.load(Ordering::Relaxed);
+        DeviceMetrics { status, index: self.counters.snapshot(), extents, reopened }
+    }
+
+    fn reopen(&self, reason: String) {
+        tracing::warn!(device = %self.config.id, reason, "reopening the device");
+        let before = std::mem::replace(&mut *self.state.write(), State::Reopening(reason));
+        if let State::Online(opened) = before
+            && let Err(error) = Opened::abandon(opened)
+        {
+            self.set_offline(&error);
+            return;
+        }
+        self.reopened.fetch_add(1, Ordering::Relaxed);
+        self.try_open();
+    }
+
+    fn try_open(&self) {
+        match Opened::open(&self.config, &self.shared, self.counters.clone()) {
+            Ok(opened) => *self.state.write() = State::Online(Arc::new(opened)),
+            Err(error) => self.set_offline(&error),
+        }
+    }
+
+    fn set_offline(&self, error: &Error) {
+        tracing::error!(device = %self.config.id, %error, "the device is offline");
+        *self.state.write() = State::Offline { reason: error.to_string(), kind: error.kind() };
+    }
+
+    fn unavailable(&self, what: &str, reason: &str) -> Error {
+        Error::unavailable(format!("device {} {what}: {reason}", self.config.id))
+    }
+}

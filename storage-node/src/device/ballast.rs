@@ -1,0 +1,262 @@
+//! The reserve of a device: space that is held back so that deletes still work when it is full.
+//!
+//! A file of the reserve's length is allocated while there is room. When the free space beside it
+//! runs out, the file is given up before RocksDB meets ENOSPC, and taken back once space returns.
+//!
+//! ```text
+//! available = free + what the ballast holds
+//!
+//! Ready     available > reserve + margin    takes everything
+//! Full      available > reserve / 2         takes entries, promises, deletes; no new bytes
+//! Critical  less                            takes promises and deletes
+//! ```
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use martlet_protocol::{Error, Result};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+
+use super::Reserve;
+
+const MIB: u64 = 1024 * 1024;
+const GIB: u64 = 1024 * MIB;
+/// Space beside the reserve that RocksDB may need at once: a log and a flush or two.
+const MARGIN_BYTES_MAX: u64 = 256 * MIB;
+
+/// How much a device still takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Everything.
+    Ready,
+    /// Entries, promises and deletes, no new bytes.
+    Full,
+    /// Promises and deletes.
+    Critical,
+}
+
+/// What to do with the ballast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Keep,
+    GiveUp,
+    TakeBack,
+}
+
+/// Space as it was last seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Space {
+    free: u64,
+    held: u64,
+    reserve: u64,
+}
+
+/// The ballast of one device.
+#[derive(Debug)]
+pub(crate) struct Ballast {
+    file: File,
+    reserve: u64,
+    held: AtomicU64,
+    free: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Space {
+    fn margin(self) -> u64 {
+        (self.reserve / 4).min(MARGIN_BYTES_MAX)
+    }
+
+    fn level(self) -> Level {
+        let available = self.free + self.held;
+        if available > self.reserve + self.margin() {
+            Level::Ready
+        } else if available > self.reserve / 2 {
+            Level::Full
+        } else {
+            Level::Critical
+        }
+    }
+
+    fn action(self) -> Action {
+        if self.held > 0 && self.free < self.margin() {
+            Action::GiveUp
+        } else if self.held < self.reserve && self.free + self.held > self.reserve + 2 * self.margin() {
+            Action::TakeBack
+        } else {
+            Action::Keep
+        }
+    }
+}
+
+impl Reserve {
+    /// How many bytes that is on a file system of `total` bytes.
+    fn bytes(self, total: u64) -> u64 {
+        match self {
+            Self::Standard => (total / 50).max(2 * GIB).min(total / 10),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl Ballast {
+    /// Opens the ballast in `root`, and allocates it if there is room.
+    pub(crate) fn open(root: &Path, reserve: Reserve) -> Result<Self> {
+        let path = root.join("ballast");
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(|error| failed(&path, error))?;
+        let held = file.metadata().map_err(|error| failed(&path, error))?.len();
+        let mut ballast = Self {
+            file,
+            reserve: 0,
+            held: AtomicU64::new(held),
+            free: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+        };
+        ballast.look();
+        ballast.reserve = reserve.bytes(ballast.total_bytes());
+        if held > ballast.reserve {
+            ballast.resize(ballast.reserve);
+        }
+        ballast.tend();
+        Ok(ballast)
+    }
+
+    /// Bytes of the file system.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Bytes free on it, without the ballast.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Bytes beside the ballast that new extents leave alone.
+    pub(crate) fn margin_bytes(&self) -> u64 {
+        self.space().margin()
+    }
+
+    /// How much the device takes, by the space as it was last seen.
+    pub(crate) fn level(&self) -> Level {
+        self.space().level()
+    }
+
+    /// Looks at the space, and gives up the ballast if the next write might need it.
+    pub(crate) fn before_write(&self) -> Level {
+        self.look();
+        if self.space().action() == Action::GiveUp {
+            tracing::warn!(free = self.free_bytes(), "giving up the ballast");
+            self.resize(0);
+        }
+        self.level()
+    }
+
+    /// Looks at the space, and gives up the ballast or takes it back. Slower than
+    /// [`Ballast::before_write`]: not for the committer.
+    pub(crate) fn tend(&self) {
+        self.before_write();
+        if self.space().action() == Action::TakeBack {
+            self.resize(self.reserve);
+        }
+    }
+
+    fn space(&self) -> Space {
+        Space {
+            free: self.free_bytes(),
+            held: self.held.load(Ordering::Relaxed),
+            reserve: self.reserve,
+        }
+    }
+
+    fn look(&self) {
+        // A file system that can't be asked is no reason to stop; its writes will tell.
+        if let Ok(figures) = fstatvfs(&self.file) {
+            self.free.store(figures.f_bavail * figures.f_frsize, Ordering::Relaxed);
+            self.total.store(figures.f_blocks * figures.f_frsize, Ordering::Relaxed);
+        }
+    }
+
+    fn resize(&self, bytes: u64) {
+        if let Err(error) = self.try_resize(bytes) {
+            tracing::warn!(bytes, %error, "the ballast can't be resized");
+        }
+        self.look();
+    }
+
+    fn try_resize(&self, bytes: u64) -> io::Result<()> {
+        if bytes > self.held.load(Ordering::Relaxed) {
+            fallocate(&self.file, FallocateFlags::empty(), 0, bytes)?;
+        } else {
+            self.file.set_len(bytes)?;
+        }
+        self.held.store(bytes, Ordering::Relaxed);
+        // Freed blocks can be used once the journal has let go of them.
+        self.file.sync_all()
+    }
+}
+
+fn failed(path: &Path, error: io::Error) -> Error {
+    Error::unavailable(format!("{} can't be used", PathBuf::from(path).display())).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn space(free: u64, held: u64) -> Space {
+        Space { free, held, reserve: 100 }
+    }
+
+    #[test]
+    fn the_reserve_follows_the_rule() {
+        assert_eq!(Reserve::Standard.bytes(10 * GIB), GIB);
+        assert_eq!(Reserve::Standard.bytes(50 * GIB), 2 * GIB);
+        assert_eq!(Reserve::Standard.bytes(1000 * GIB), 20 * GIB);
+        assert_eq!(Reserve::Bytes(7).bytes(1000 * GIB), 7);
+    }
+
+    #[test]
+    fn a_device_fills_in_three_steps() {
+        assert_eq!((space(900, 100).level(), space(900, 100).action()), (Level::Ready, Action::Keep));
+        assert_eq!((space(25, 100).level(), space(25, 100).action()), (Level::Full, Action::Keep));
+        assert_eq!((space(24, 100).level(), space(24, 100).action()), (Level::Full, Action::GiveUp));
+        assert_eq!((space(124, 0).level(), space(124, 0).action()), (Level::Full, Action::Keep));
+        assert_eq!(space(50, 0).level(), Level::Critical);
+        assert_eq!(space(151, 0).action(), Action::TakeBack);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_taken_back_is_not_given_up_at_once(free in 0u64..1000, held in 0u64..=100) {
+            let before = space(free, held);
+            if before.action() == Action::TakeBack {
+                let after = space(free + held - 100, 100);
+                prop_assert_eq!(after.action(), Action::Keep);
+            }
+            if before.action() == Action::GiveUp {
+                prop_assert_ne!(space(free + held, 0).action(), Action::TakeBack);
+            }
+        }
+    }
+
+    #[test]
+    fn the_ballast_holds_real_space_and_shrinks_to_its_reserve() {
+        let folder = tempfile::tempdir().unwrap();
+        let ballast = Ballast::open(folder.path(), Reserve::Bytes(4 * MIB)).unwrap();
+        let metadata = std::fs::metadata(folder.path().join("ballast")).unwrap();
+        assert_eq!(metadata.len(), 4 * MIB);
+        assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) * 512 >= 4 * MIB);
+        assert_eq!(ballast.level(), Level::Ready);
+        drop(ballast);
+        Ballast::open(folder.path(), Reserve::Bytes(MIB)).unwrap();
+        assert_eq!(std::fs::metadata(folder.path().join("ballast")).unwrap().len(), MIB);
+    }
+}

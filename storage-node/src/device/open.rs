@@ -1,0 +1,185 @@
+//! Opening and closing a device.
+//!
+//! The order of opening: lock, format, clean marker taken away, ballast, index, extents. The marker
+//! goes before anything is written: from then on a crash finds none, and the extents' table is built
+//! anew from the extents themselves.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use martlet_protocol::backend::DeviceHealth;
+use martlet_protocol::{Error, Result};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::ballast::{Ballast, Level};
+use super::format::{self, Format};
+use super::{DeviceConfig, Shared, Uuid};
+use crate::extents::{ExtentOptions, ExtentStore};
+use crate::index::{Index, Surroundings};
+use crate::metrics::IndexCounters;
+
+const CLEAN: &str = "clean";
+/// How long a device that is closed waits for the requests that still use it.
+const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(5);
+
+/// The parts of a device that is open.
+pub(crate) struct Opened {
+    pub(crate) extents: ExtentStore,
+    pub(crate) index: Index,
+    pub(crate) ballast: Arc<Ballast>,
+    root: std::path::PathBuf,
+    device: Uuid,
+    // Last, so that it is let go of last.
+    _lock: File,
+}
+
+impl Opened {
+    pub(super) fn open(
+        config: &DeviceConfig,
+        shared: &Shared,
+        counters: Arc<IndexCounters>,
+    ) -> Result<Self> {
+        let root = &config.path;
+        fs::create_dir_all(root).map_err(|error| unusable(root, error))?;
+        let lock = lock(root)?;
+        let format = load_or_make(root, shared)?;
+        let clean = take_clean_marker(root, format.device)?;
+        let ballast = Arc::new(Ballast::open(root, config.reserve)?);
+        let surroundings = Surroundings {
+            name: config.id.to_string(),
+            caches: shared.caches.clone(),
+            ballast: ballast.clone(),
+            clock: shared.clock.clone(),
+            counters,
+        };
+        let index = Index::open(&root.join("index"), surroundings)?;
+        let options =
+            ExtentOptions { clean, reserve_bytes: ballast.margin_bytes(), ..Default::default() };
+        let (extents, report) = ExtentStore::open(
+            root,
+            shared.disk.clone(),
+            index.extent_table(),
+            shared.clock.clone(),
+            options,
+        )?;
+        tracing::info!(device = %config.id, path = %root.display(), clean, ?report, "device open");
+        Ok(Self { extents, index, ballast, root: root.clone(), device: format.device, _lock: lock })
+    }
+
+    /// Why it takes no more writes.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.index.fault().or_else(|| self.extents.suspect())
+    }
+
+    pub(super) fn health(&self) -> DeviceHealth {
+        match self.fault() {
+            Some(reason) => DeviceHealth::Suspect(reason),
+            None if self.ballast.level() != Level::Ready => DeviceHealth::Full,
+            None => DeviceHealth::Ready,
+        }
+    }
+
+    /// Total and free bytes.
+    pub(super) fn space(&self) -> (u64, u64) {
+        (self.ballast.total_bytes(), self.ballast.free_bytes())
+    }
+
+    /// Closes in good order: everything on disk, and the marker that says so.
+    pub(super) fn close(opened: Arc<Self>) -> Result<()> {
+        let Self { extents, index, root, device, _lock, .. } = alone(opened)?;
+        let in_order = extents.close();
+        index.close()?;
+        if in_order {
+            format::replace(&root, CLEAN, device.to_string().as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Closes after a failure: nothing in memory is trusted any more.
+    pub(super) fn abandon(opened: Arc<Self>) -> Result<()> {
+        let opened = alone(opened)?;
+        opened.extents.close();
+        drop(opened);
+        Ok(())
+    }
+}
+
+/// Waits until nobody else uses the parts.
+fn alone(mut opened: Arc<Opened>) -> Result<Opened> {
+    let began = Instant::now();
+    loop {
+        opened = match Arc::try_unwrap(opened) {
+            Ok(opened) => return Ok(opened),
+            Err(shared) => shared,
+        };
+        if began.elapsed() > PATIENCE {
+            return Err(Error::unavailable("requests still use it"));
+        }
+        std::thread::park_timeout(STEP);
+    }
+}
+
+/// Takes the device for this process.
+fn lock(root: &Path) -> Result<File> {
+    let path = root.join("lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|error| unusable(root, error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::WOULDBLOCK) => {
+            Err(Error::conflict(format!("{} is in use by another process", root.display())))
+        }
+        Err(error) => Err(unusable(root, error.into())),
+    }
+}
+
+fn load_or_make(root: &Path, shared: &Shared) -> Result<Format> {
+    let Some(format) = Format::load(root)? else {
+        let cluster = shared.cluster.unwrap_or_else(Uuid::random);
+        let format = Format::new(cluster, shared.clock.now_ms());
+        format.store(root)?;
+        return Ok(format);
+    };
+    match shared.cluster {
+        Some(cluster) if cluster != format.cluster => Err(Error::invalid(format!(
+            "{} belongs to cluster {}, not {cluster}",
+            root.display(),
+            format.cluster
+        ))),
+        _ => Ok(format),
+    }
+}
+
+/// Whether the device was closed in good order; from now on it isn't.
+fn take_clean_marker(root: &Path, device: Uuid) -> Result<bool> {
+    let path = root.join(CLEAN);
+    let clean = match fs::read_to_string(&path) {
+        Ok(text) => text == device.to_string(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(unusable(root, error)),
+    };
+    fs::remove_file(&path)
+        .and_then(|()| File::open(root)?.sync_all())
+        .map_err(|error| unusable(root, error))?;
+    Ok(clean)
+}
+
+fn unusable(root: &Path, error: std::io::Error) -> Error {
+    let sentence = match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => "can't be written",
+        ErrorKind::StorageFull => {
+            return Error::full(format!("{} is full", root.display())).with_source(error);
+        }
+        _ => "can't be used as a device",
+    };
+    Error::unavailable(format!("{} {sentence}", root.display())).with_source(error)
+}

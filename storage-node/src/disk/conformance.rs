@@ -1,0 +1,105 @@
+//! What every [`Disk`] promises, run against each of them.
+
+use std::io::IoSlice;
+use std::path::Path;
+
+use martlet_protocol::ErrorKind;
+
+use super::{Caching, Disk, FaultyDisk, PosixDisk};
+
+fn all(disk: &dyn Disk, root: &Path) {
+    let folder = root.join("a/b");
+    disk.create_dir(&folder).unwrap();
+    disk.create_dir(&folder).unwrap();
+    names(disk, &folder);
+    bytes(disk, &folder, Caching::Cached);
+    bytes(disk, &folder, Caching::Direct);
+    room(disk, &folder);
+    let space = disk.space(root).unwrap();
+    assert!(space.total_bytes >= space.free_bytes);
+}
+
+fn names(disk: &dyn Disk, folder: &Path) {
+    let (one, two) = (folder.join("one"), folder.join("two"));
+    assert_eq!(disk.open(&one).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(disk.unlink(&one).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(disk.list(&folder.join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+    let file = disk.create(&one, Caching::Cached).unwrap();
+    file.write_at(&[IoSlice::new(b"one")], 0).unwrap();
+    let again = disk.create(&one, Caching::Cached);
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Conflict);
+    disk.create(&two, Caching::Cached).unwrap();
+    let mut names = disk.list(folder).unwrap();
+    names.sort();
+    assert_eq!(names, ["one", "two"]);
+    disk.rename(&one, &two).unwrap();
+    disk.sync_dir(folder).unwrap();
+    assert_eq!(disk.list(folder).unwrap(), ["two"]);
+    let moved = disk.open(&two).unwrap();
+    disk.unlink(&two).unwrap();
+    let mut read = [0; 3];
+    moved.read_at(&mut read, 0).unwrap();
+    assert_eq!(&read, b"one", "whoever has it open reads on");
+    assert!(disk.list(folder).unwrap().is_empty());
+    assert_eq!(disk.list(folder.parent().unwrap()).unwrap(), ["b"]);
+}
+
+fn bytes(disk: &dyn Disk, folder: &Path, caching: Caching) {
+    let path = folder.join("bytes");
+    let file = disk.create(&path, caching).unwrap();
+    let mut memory = vec![0_u8; 3 * 4096];
+    let start = memory.as_ptr().align_offset(4096);
+    let aligned = &mut memory[start..start + 2 * 4096];
+    aligned[..4096].fill(1);
+    aligned[4096..].fill(2);
+    let (ones, twos) = aligned.split_at(4096);
+    file.write_at(&[IoSlice::new(ones), IoSlice::new(twos)], 4096).unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.length().unwrap(), 3 * 4096);
+    let reader = disk.open(&path).unwrap();
+    let mut read = vec![9; 4096 * 2];
+    reader.read_at(&mut read, 2048).unwrap();
+    assert!(read[..2048].iter().all(|byte| *byte == 0), "what was skipped reads as zeros");
+    assert!(read[2048..6144].iter().all(|byte| *byte == 1));
+    assert!(read[6144..].iter().all(|byte| *byte == 2));
+    assert_eq!(reader.read_at(&mut read, 8192).unwrap_err().kind(), ErrorKind::Corrupt);
+    let mut quick = vec![9; 4096];
+    let ready = reader.read_nowait(&mut quick, 4096).unwrap();
+    assert!(quick[..ready].iter().all(|byte| *byte == 1));
+    assert!(quick[ready..].iter().all(|byte| *byte == 9));
+    disk.unlink(&path).unwrap();
+}
+
+fn room(disk: &dyn Disk, folder: &Path) {
+    let path = folder.join("room");
+    let file = disk.create(&path, Caching::Cached).unwrap();
+    file.allocate(0, 64 * 1024).unwrap();
+    assert_eq!(file.length().unwrap(), 64 * 1024);
+    let mut read = vec![1; 64 * 1024];
+    file.read_at(&mut read, 0).unwrap();
+    assert!(read.iter().all(|byte| *byte == 0));
+    file.write_at(&[IoSlice::new(&[7; 16 * 1024])], 0).unwrap();
+    file.allocate(0, 4096).unwrap();
+    file.punch(4096, 4096).unwrap();
+    assert_eq!(file.length().unwrap(), 64 * 1024, "what is there stays as long as it is");
+    file.read_at(&mut read[..16 * 1024], 0).unwrap();
+    let expected = |at: usize| if (4096..8192).contains(&at) { 0 } else { 7 };
+    assert!(read[..16 * 1024].iter().enumerate().all(|(at, byte)| *byte == expected(at)));
+    file.truncate(10).unwrap();
+    file.sync().unwrap();
+    assert_eq!(file.length().unwrap(), 10);
+    disk.unlink(&path).unwrap();
+}
+
+#[test]
+fn the_real_disk_keeps_its_promises() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    all(&PosixDisk, folder.path());
+}
+
+#[test]
+fn the_faulty_disk_keeps_them_while_it_has_no_fault() {
+    for seed in 0..8 {
+        all(&FaultyDisk::new(seed), Path::new("/device"));
+    }
+}

@@ -1,0 +1,615 @@
+//! A disk in memory that fails as disks do. For tests.
+//!
+//! # The fault model
+//!
+//! Every call is counted, and any one of them can be chosen to fail:
+//! * [`Fault::PowerCut`]: the call and all after it fail, and the disk is dead. What it held is seen
+//!   through [`FaultyDisk::reboot`].
+//! * [`Fault::Io`]: the call fails. A write may have done a part of its work. A failed sync forgets
+//!   what was unsynced, as a kernel does that marks its pages clean: it is still read back, it may
+//!   or may not have come to the disk, and a later sync does not bring it there.
+//! * [`Fault::NoSpace`]: the call fails where it needs space. A write may have done a part of its
+//!   work. Calls that free space go through.
+//!
+//! What survives a power cut:
+//! * bytes, lengths and room of a file as they were at its last sync that returned, and of each later
+//!   change a seeded choice of its 512-byte sectors: none, some or all, in no order. A sector is
+//!   written whole or not at all;
+//! * names as they were when their folder's last sync returned, and of the later changes a seeded
+//!   choice, in no order. A rename happens in both folders or in none. Folders survive;
+//! * the call that was cut may have had its effect, in whole or in part.
+//!
+//! Not modelled: rot (see [`FaultyDisk::flip`] for that), reordering within a sync, a disk that says
+//! synced and lies, and file systems on which a sync of one file makes others durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IoSlice;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use martlet_protocol::{Error, ErrorKind, Result};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{Caching, Disk, DiskFile, Space};
+
+const SECTOR: usize = 512;
+
+/// How a call fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The power is cut in the middle of the call.
+    PowerCut,
+    /// The device reports an error.
+    Io,
+    /// There is no space left.
+    NoSpace,
+}
+
+/// A disk in memory. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultyDisk(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    chance: Chance,
+    calls: u64,
+    fault: Option<(u64, Fault)>,
+    dead: bool,
+    free_bytes: u64,
+    files: BTreeMap<u64, Content>,
+    next_file: u64,
+    folders: BTreeSet<PathBuf>,
+    names: BTreeMap<PathBuf, u64>,
+    durable_names: BTreeMap<PathBuf, u64>,
+    pending_names: Vec<NameChange>,
+}
+
+/// A file's bytes now, at its last sync, and what came between.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    live: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Length(usize),
+    Punch(Range<usize>),
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Link(PathBuf, u64),
+    Unlink(PathBuf),
+    Rename(PathBuf, PathBuf),
+}
+
+/// A small generator of pseudo-random numbers, the same for the same seed.
+#[derive(Clone, Debug)]
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn one_in(&mut self, many: u64) -> bool {
+        self.next().is_multiple_of(many)
+    }
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Write(at, data) => {
+                bytes.resize(bytes.len().max(at + data.len()), 0);
+                bytes[*at..at + data.len()].copy_from_slice(data);
+            }
+            Self::Length(length) => bytes.resize(*length, 0),
+            Self::Punch(range) => {
+                let end = range.end.min(bytes.len());
+                bytes[range.start.min(end)..end].fill(0);
+            }
+        }
+    }
+
+    /// Does a part of the change: of each write, some sectors.
+    fn apply_torn(&self, bytes: &mut Vec<u8>, chance: &mut Chance) {
+        match chance.next() % 4 {
+            0 => {}
+            1 => self.apply(bytes),
+            _ => {
+                let Self::Write(at, data) = self else { return };
+                let mut from = 0;
+                while from < data.len() {
+                    let to = ((at + from) / SECTOR * SECTOR + SECTOR - at).min(data.len());
+                    if chance.one_in(2) {
+                        Self::Write(at + from, data[from..to].to_vec()).apply(bytes);
+                    }
+                    from = to;
+                }
+            }
+        }
+    }
+}
+
+impl Content {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.live);
+        self.pending.push(change);
+    }
+
+    fn synced(&mut self) {
+        self.durable.clone_from(&self.live);
+        self.pending.clear();
+    }
+
+    /// What was unsynced comes to the disk or doesn't.
+    fn scatter(&mut self, chance: &mut Chance) {
+        for change in std::mem::take(&mut self.pending) {
+            change.apply_torn(&mut self.durable, chance);
+        }
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
+        match self {
+            Self::Link(path, file) => drop(names.insert(path.clone(), *file)),
+            Self::Unlink(path) => drop(names.remove(path)),
+            Self::Rename(from, to) => {
+                if let Some(file) = names.remove(from) {
+                    names.insert(to.clone(), file);
+                }
+            }
+        }
+    }
+
+    fn touches(&self, folder: &Path) -> bool {
+        match self {
+            Self::Link(path, _) | Self::Unlink(path) => path.parent() == Some(folder),
+            Self::Rename(from, to) => {
+                from.parent() == Some(folder) || to.parent() == Some(folder)
+            }
+        }
+    }
+}
+
+impl FaultyDisk {
+    /// An empty disk. The seed decides what of the unsynced survives.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            chance: Chance(seed),
+            calls: 0,
+            fault: None,
+            dead: false,
+            free_bytes: u64::MAX / 4,
+            files: BTreeMap::new(),
+            next_file: 0,
+            folders: BTreeSet::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            pending_names: Vec::new(),
+        })))
+    }
+
+    /// Lets the call after the next `calls` calls fail.
+    pub(crate) fn fail_after(&self, calls: u64, fault: Fault) {
+        let mut state = self.0.lock();
+        state.fault = Some((state.calls + calls, fault));
+    }
+
+    /// Calls so far.
+    pub(crate) fn calls(&self) -> u64 {
+        self.0.lock().calls
+    }
+
+    /// Whether the power was cut.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.0.lock().dead
+    }
+
+    /// What the device says it has free.
+    pub(crate) fn set_free_bytes(&self, bytes: u64) {
+        self.0.lock().free_bytes = bytes;
+    }
+
+    /// A step of something else that this disk powers: it fails as a call does.
+    pub(crate) fn step(&self) -> Result<()> {
+        self.0.lock().call().0
+    }
+
+    /// Flips a bit of a file, on disk and in memory.
+    pub(crate) fn flip(&self, path: &Path, at: u64) {
+        let mut state = self.0.lock();
+        let file = state.names[path];
+        let content = state.files.get_mut(&file).expect("a name has a file");
+        let at = usize::try_from(at).expect("files fit in memory");
+        content.live[at] ^= 1;
+        if let Some(byte) = content.durable.get_mut(at) {
+            *byte ^= 1;
+        }
+    }
+
+    /// Cuts the power now, if it isn't cut, and returns what survives.
+    pub(crate) fn reboot(&self) -> Self {
+        let mut state = self.0.lock();
+        state.dead = true;
+        let mut chance = Chance(state.chance.next());
+        let mut names = state.durable_names.clone();
+        for change in &state.pending_names {
+            if chance.one_in(2) {
+                change.apply(&mut names);
+            }
+        }
+        let mut files = BTreeMap::new();
+        for file in names.values() {
+            let mut content = state.files[file].clone();
+            content.scatter(&mut chance);
+            let durable = content.durable;
+            let content = Content { live: durable.clone(), durable, pending: Vec::new() };
+            files.insert(*file, content);
+        }
+        let survivor = Self::new(chance.next());
+        *survivor.0.lock() = State {
+            chance,
+            calls: 0,
+            fault: None,
+            dead: false,
+            free_bytes: state.free_bytes,
+            files,
+            next_file: state.next_file,
+            folders: state.folders.clone(),
+            durable_names: names.clone(),
+            names,
+            pending_names: Vec::new(),
+        };
+        survivor
+    }
+
+    /// Every name, with the length of its file.
+    pub(crate) fn names(&self) -> Vec<(PathBuf, u64)> {
+        let state = self.0.lock();
+        let length = |file: &u64| state.files[file].live.len() as u64;
+        state.names.iter().map(|(path, file)| (path.clone(), length(file))).collect()
+    }
+}
+
+fn io(what: &str) -> Error {
+    Error::internal(format!("can't {what}: input/output error"))
+}
+
+fn full(what: &str) -> Error {
+    Error::full(format!("can't {what}: no space left"))
+}
+
+impl State {
+    /// Counts a call; if it is to fail, how.
+    fn call(&mut self) -> (Result<()>, Option<Fault>) {
+        if self.dead {
+            return (Err(io("reach the disk")), None);
+        }
+        self.calls += 1;
+        match self.fault {
+            Some((at, fault)) if self.calls > at => {
+                self.fault = None;
+                self.dead = fault == Fault::PowerCut;
+                let error = if fault == Fault::NoSpace { full("write") } else { io("go on") };
+                (Err(error), Some(fault))
+            }
+            _ => (Ok(()), None),
+        }
+    }
+
+    /// A call that needs no space: no lack of it fails it.
+    fn spaceless(&mut self) -> (Result<()>, Option<Fault>) {
+        match self.call() {
+            (_, Some(Fault::NoSpace)) => (Ok(()), None),
+            outcome => outcome,
+        }
+    }
+
+    fn file(&self, path: &Path) -> Result<u64> {
+        let absent = || Error::not_found(format!("{} is not there", path.display()));
+        self.names.get(path).copied().ok_or_else(absent)
+    }
+
+    fn rename(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.pending_names.push(change);
+    }
+
+    /// The outcome of a call that goes on to have its effect: a call that is cut may have had it.
+    fn effective(&mut self, call: (Result<()>, Option<Fault>)) -> Result<Result<()>> {
+        match call {
+            (Err(error), Some(Fault::PowerCut)) if self.chance.one_in(2) => Ok(Err(error)),
+            (outcome, _) => outcome.map(Ok),
+        }
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        let mut state = self.0.lock();
+        state.call().0?;
+        state.folders.extend(path.ancestors().map(Path::to_path_buf));
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let mut state = self.0.lock();
+        state.spaceless().0?;
+        if !state.folders.contains(dir) {
+            return Err(Error::not_found(format!("{} is not there", dir.display())));
+        }
+        let names = state.names.keys().chain(&state.folders);
+        let inside = names.filter(|path| path.parent() == Some(dir));
+        let name = |path: &PathBuf| Some(path.file_name()?.to_string_lossy().into_owned());
+        Ok(inside.filter_map(name).collect())
+    }
+
+    fn create(&self, path: &Path, _: Caching) -> Result<Arc<dyn DiskFile>> {
+        let mut state = self.0.lock();
+        let call = state.call();
+        let outcome = state.effective(call)?;
+        if state.names.contains_key(path) {
+            return Err(Error::conflict(format!("{} is there", path.display())));
+        }
+        let folder = path.parent().filter(|folder| state.folders.contains(*folder));
+        folder.ok_or_else(|| Error::not_found(format!("no folder for {}", path.display())))?;
+        let file = state.next_file;
+        state.next_file += 1;
+        state.files.insert(file, Content::default());
+        state.rename(NameChange::Link(path.to_path_buf(), file));
+        outcome?;
+        Ok(Arc::new(FaultyFile { disk: self.clone(), file }))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+        let mut state = self.0.lock();
+        state.spaceless().0?;
+        let file = state.file(path)?;
+        Ok(Arc::new(FaultyFile { disk: self.clone(), file }))
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        let mut state = self.0.lock();
+        let call = state.spaceless();
+        let outcome = state.effective(call)?;
+        state.file(path)?;
+        state.rename(NameChange::Unlink(path.to_path_buf()));
+        outcome
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let mut state = self.0.lock();
+        let call = state.call();
+        let outcome = state.effective(call)?;
+        state.file(from)?;
+        state.rename(NameChange::Rename(from.to_path_buf(), to.to_path_buf()));
+        outcome
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let mut state = self.0.lock();
+        let (outcome, fault) = state.spaceless();
+        if fault == Some(Fault::Io) {
+            state.scatter_names(dir);
+        }
+        outcome?;
+        let (synced, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.pending_names).into_iter().partition(|c| c.touches(dir));
+        for change in synced {
+            change.apply(&mut state.durable_names);
+        }
+        state.pending_names = kept;
+        Ok(())
+    }
+
+    fn space(&self, _: &Path) -> Result<Space> {
+        let mut state = self.0.lock();
+        state.spaceless().0?;
+        Ok(Space { total_bytes: u64::MAX / 2, free_bytes: state.free_bytes })
+    }
+}
+
+impl State {
+    /// After a failed sync of a folder, its changes came to the disk or didn't.
+    fn scatter_names(&mut self, dir: &Path) {
+        let changes = std::mem::take(&mut self.pending_names);
+        for change in changes {
+            if !change.touches(dir) {
+                self.pending_names.push(change);
+            } else if self.chance.one_in(2) {
+                change.apply(&mut self.durable_names);
+            }
+        }
+    }
+}
+
+/// An open file of a faulty disk.
+#[derive(Debug)]
+struct FaultyFile {
+    disk: FaultyDisk,
+    file: u64,
+}
+
+fn index(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("files fit in memory")
+}
+
+impl FaultyFile {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.disk.0.lock()
+    }
+
+    /// Makes a change, or on failure perhaps a part of it.
+    fn change(&self, change: Change, spaceless: bool) -> Result<()> {
+        let mut state = self.state();
+        let (outcome, _) = if spaceless { state.spaceless() } else { state.call() };
+        let State { files, chance, .. } = &mut *state;
+        let content = files.get_mut(&self.file).expect("an open file is there");
+        if outcome.is_ok() {
+            content.change(change);
+        } else if let Change::Write(at, data) = change {
+            let done = index(chance.next()) % (data.len() + 1);
+            content.change(Change::Write(at, data[..done].to_vec()));
+        }
+        outcome
+    }
+
+    fn length_now(&self) -> usize {
+        self.state().files[&self.file].live.len()
+    }
+}
+
+impl DiskFile for FaultyFile {
+    fn length(&self) -> Result<u64> {
+        let mut state = self.state();
+        state.spaceless().0?;
+        Ok(state.files[&self.file].live.len() as u64)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let mut state = self.state();
+        state.spaceless().0?;
+        let live = &state.files[&self.file].live;
+        let wanted = index(offset)..index(offset) + buffer.len();
+        let bytes = live.get(wanted).ok_or_else(|| Error::corrupt("the file ends before"))?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn read_nowait(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let live = self.length_now();
+        // Half of the reads find half of their bytes in memory.
+        let ready = match self.state().chance.next() % 4 {
+            0 => buffer.len() / 2,
+            1 => 0,
+            _ => buffer.len(),
+        };
+        let ready = ready.min(live.saturating_sub(index(offset)));
+        self.read_at(&mut buffer[..ready], offset).map(|()| ready)
+    }
+
+    fn write_at(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        let data = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        self.change(Change::Write(index(offset), data), false)
+    }
+
+    fn sync(&self) -> Result<()> {
+        let mut state = self.state();
+        let (outcome, fault) = state.spaceless();
+        let State { files, chance, .. } = &mut *state;
+        let content = files.get_mut(&self.file).expect("an open file is there");
+        match fault {
+            None if outcome.is_ok() => content.synced(),
+            Some(Fault::Io) => content.scatter(chance),
+            _ => {}
+        }
+        outcome
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        let length = self.length_now().max(index(offset + length));
+        self.change(Change::Length(length), false)
+    }
+
+    fn truncate(&self, length: u64) -> Result<()> {
+        self.change(Change::Length(index(length)), true)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        self.change(Change::Punch(index(offset)..index(offset + length)), true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(file: &dyn DiskFile, bytes: &[u8], at: u64) -> Result<()> {
+        file.write_at(&[IoSlice::new(bytes)], at)
+    }
+
+    fn disk(seed: u64) -> (FaultyDisk, PathBuf) {
+        let disk = FaultyDisk::new(seed);
+        disk.create_dir(Path::new("/d")).unwrap();
+        (disk, PathBuf::from("/d/file"))
+    }
+
+    #[test]
+    fn what_was_synced_survives_and_the_rest_may() {
+        let (mut kept, mut torn) = (0, 0);
+        for seed in 0..200 {
+            let (disk, path) = disk(seed);
+            let file = disk.create(&path, Caching::Cached).unwrap();
+            write(file.as_ref(), &[1; 2048], 0).unwrap();
+            file.sync().unwrap();
+            disk.sync_dir(Path::new("/d")).unwrap();
+            write(file.as_ref(), &[2; 2048], 0).unwrap();
+            let after = disk.reboot();
+            assert!(file.sync().is_err(), "the old disk is dead");
+            let mut bytes = [0; 2048];
+            after.open(&path).unwrap().read_at(&mut bytes, 0).unwrap();
+            assert!(bytes.chunks(SECTOR).all(|sector| sector.iter().all(|b| *b == sector[0])));
+            assert!(bytes.iter().all(|byte| *byte == 1 || *byte == 2), "seed {seed}");
+            kept += usize::from(bytes == [2; 2048]);
+            torn += usize::from(bytes.contains(&1) && bytes.contains(&2));
+        }
+        assert!(kept > 20 && torn > 20, "{kept} {torn}");
+    }
+
+    #[test]
+    fn a_name_without_a_synced_folder_may_be_gone() {
+        let found = (0..100)
+            .filter(|seed| {
+                let (disk, path) = disk(*seed);
+                disk.create(&path, Caching::Cached).unwrap().sync().unwrap();
+                disk.reboot().open(&path).is_ok()
+            })
+            .count();
+        assert!((20..80).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn a_sync_that_failed_is_not_made_good_by_the_next() {
+        let lost = (0..100)
+            .filter(|seed| {
+                let (disk, path) = disk(*seed);
+                let file = disk.create(&path, Caching::Cached).unwrap();
+                disk.sync_dir(Path::new("/d")).unwrap();
+                write(file.as_ref(), &[1; 512], 0).unwrap();
+                disk.fail_after(0, Fault::Io);
+                assert!(file.sync().is_err());
+                file.sync().unwrap();
+                let mut byte = [0];
+                file.read_at(&mut byte, 0).unwrap();
+                assert_eq!(byte, [1], "it is still read back");
+                let after = disk.reboot().open(&path).unwrap();
+                after.read_at(&mut byte, 0).is_err()
+            })
+            .count();
+        assert!(lost > 20 && lost < 90, "{lost}");
+    }
+
+    #[test]
+    fn a_chosen_call_fails_and_only_where_it_needs_space() {
+        let (disk, path) = disk(1);
+        let file = disk.create(&path, Caching::Cached).unwrap();
+        disk.fail_after(1, Fault::NoSpace);
+        write(file.as_ref(), b"fits", 0).unwrap();
+        assert_eq!(write(file.as_ref(), b"more", 4).unwrap_err().kind(), ErrorKind::Full);
+        write(file.as_ref(), b"more", 4).unwrap();
+        disk.fail_after(0, Fault::NoSpace);
+        disk.unlink(&path).unwrap();
+        disk.fail_after(0, Fault::PowerCut);
+        assert!(disk.step().is_err() && disk.is_dead());
+    }
+}

@@ -1,0 +1,214 @@
+//! The real disk. The only place that knows errno.
+//!
+//! Writes of a `Direct` file go past the page cache where the file system can; where it can't, they
+//! are cached. Nothing here retries what failed, but for calls that a signal interrupted.
+
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
+use std::sync::Arc;
+
+use martlet_protocol::{Error, ErrorKind, Result};
+use rustix::fs::{self, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags};
+use rustix::io::{self, Errno, ReadWriteFlags};
+
+use super::{Caching, Disk, DiskFile, Space};
+
+/// The kernel takes at most this many slices in one call.
+const SLICES_MAX: usize = 1024;
+
+/// Files of the operating system.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PosixDisk;
+
+/// An open file of the operating system.
+#[derive(Debug)]
+struct PosixFile {
+    file: File,
+    name: String,
+}
+
+/// What a caller should do about an errno, with a sentence that names the call.
+fn failed(call: &str, name: &str, errno: Errno) -> Error {
+    let kind = match errno {
+        Errno::NOSPC | Errno::DQUOT => ErrorKind::Full,
+        Errno::NOENT | Errno::NOTDIR => ErrorKind::NotFound,
+        Errno::EXIST => ErrorKind::Conflict,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN => ErrorKind::Unavailable,
+        _ => ErrorKind::Internal,
+    };
+    Error::new(kind, format!("can't {call} {name}")).with_source(std::io::Error::from(errno))
+}
+
+fn on_path(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> Error {
+    let name = path.display().to_string();
+    move |errno| failed(call, &name, errno)
+}
+
+fn open(path: &Path, flags: OFlags) -> io::Result<Arc<dyn DiskFile>> {
+    let fd = io::retry_on_intr(|| {
+        fs::open(path, flags | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))
+    })?;
+    Ok(Arc::new(PosixFile { file: File::from(fd), name: path.display().to_string() }))
+}
+
+impl Disk for PosixDisk {
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        std::fs::create_dir_all(path).map_err(|error| {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            on_path("make the folder", path)(errno)
+        })
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let read = || -> io::Result<Vec<String>> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let folder = io::retry_on_intr(|| fs::open(dir, flags, Mode::empty()))?;
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&folder)? {
+                let name = entry?.file_name().to_string_lossy().into_owned();
+                if name != "." && name != ".." {
+                    names.push(name);
+                }
+            }
+            Ok(names)
+        };
+        read().map_err(on_path("list", dir))
+    }
+
+    fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>> {
+        let new = OFlags::CREATE | OFlags::EXCL;
+        if caching == Caching::Direct {
+            match open(path, new | OFlags::DIRECT) {
+                // The file system has no direct writes. It may have made the file all the same.
+                Err(Errno::INVAL) => self.unlink(path).or_else(absent_is_fine)?,
+                opened => return opened.map_err(on_path("create", path)),
+            }
+        }
+        open(path, new).map_err(on_path("create", path))
+    }
+
+    fn open(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+        open(path, OFlags::empty()).map_err(on_path("open", path))
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        fs::unlinkat(CWD, path, AtFlags::empty()).map_err(on_path("remove", path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::renameat(CWD, from, CWD, to).map_err(on_path("move", from))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        let sync = || {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            fs::fsync(io::retry_on_intr(|| fs::open(dir, flags, Mode::empty()))?)
+        };
+        sync().map_err(on_path("sync the folder", dir))
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        let found = fs::statvfs(path).map_err(on_path("ask for the free space of", path))?;
+        Ok(Space {
+            total_bytes: found.f_blocks.saturating_mul(found.f_frsize),
+            free_bytes: found.f_bavail.saturating_mul(found.f_frsize),
+        })
+    }
+}
+
+fn absent_is_fine(error: Error) -> Result<()> {
+    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+impl PosixFile {
+    fn failed(&self, call: &str, errno: Errno) -> Error {
+        failed(call, &self.name, errno)
+    }
+}
+
+impl DiskFile for PosixFile {
+    fn length(&self) -> Result<u64> {
+        let stat = fs::fstat(&self.file).map_err(|errno| self.failed("ask for", errno))?;
+        Ok(u64::try_from(stat.st_size).expect("a length is never negative"))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset + done as u64;
+            match io::retry_on_intr(|| io::pread(&self.file, &mut buffer[done..], at)) {
+                Ok(0) => {
+                    return Err(Error::corrupt(format!("{} ends before byte {at}", self.name)));
+                }
+                Ok(read) => done += read,
+                Err(errno) => return Err(self.failed("read", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_nowait(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let mut slices = [IoSliceMut::new(&mut buffer[done..])];
+            let at = offset + done as u64;
+            match io::preadv2(&self.file, &mut slices, at, ReadWriteFlags::NOWAIT) {
+                Ok(0) | Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Ok(read) => done += read,
+                Err(errno) => return Err(self.failed("read", errno)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&self, slices: &[IoSlice<'_>], mut offset: u64) -> Result<()> {
+        let mut slices = slices.to_vec();
+        let mut left = &mut slices[..];
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            let some = &left[..left.len().min(SLICES_MAX)];
+            match io::retry_on_intr(|| io::pwritev(&self.file, some, offset)) {
+                Ok(0) => return Err(self.failed("write", Errno::IO)),
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut left, written);
+                }
+                Err(errno) => return Err(self.failed("write", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        fs::fdatasync(&self.file).map_err(|errno| self.failed("sync", errno))
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        match io::retry_on_intr(|| {
+            fs::fallocate(&self.file, FallocateFlags::empty(), offset, length)
+        }) {
+            // Room is then found as bytes are written.
+            Err(Errno::OPNOTSUPP) => {
+                let end = self.length()?.max(offset + length);
+                fs::ftruncate(&self.file, end).map_err(|errno| self.failed("lengthen", errno))
+            }
+            result => result.map_err(|errno| self.failed("find room for", errno)),
+        }
+    }
+
+    fn truncate(&self, length: u64) -> Result<()> {
+        io::retry_on_intr(|| fs::ftruncate(&self.file, length))
+            .map_err(|errno| self.failed("shorten", errno))
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match io::retry_on_intr(|| fs::fallocate(&self.file, flags, offset, length)) {
+            Err(Errno::OPNOTSUPP) => {
+                Err(Error::unavailable(format!("{} can't give space back", self.name)))
+            }
+            result => result.map_err(|errno| self.failed("give back space of", errno)),
+        }
+    }
+}

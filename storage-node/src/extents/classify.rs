@@ -1,0 +1,161 @@
+//! What recovery makes of what it finds: a pure function, asked once with everything.
+//!
+//! The rules, strongest first:
+//! 1. A delete mark beats whatever was found: the delete is ended.
+//! 2. What contradicts itself goes to quarantine, never to deletion.
+//! 3. The same id with different content, twice: both go to quarantine. With the same content: one
+//!    is kept.
+//! 4. What never came to its end is removed: it was not acknowledged. But a row in the table proves
+//!    that it was, once; then it is a contradiction.
+
+use std::collections::HashMap;
+
+use martlet_protocol::ExtentId;
+
+/// One thing on disk that is, or was to be, an extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The id it has by its name or header.
+    pub(super) id: ExtentId,
+    /// What its bytes say.
+    pub(super) evidence: Evidence,
+    /// Whether the table has a row of it: then it was durable once.
+    pub(super) known: bool,
+    /// Whether it was deleted.
+    pub(super) marked: bool,
+}
+
+/// What the bytes of a thing say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// Not all of it was written.
+    Unfinished,
+    /// It contradicts itself.
+    Contradiction,
+    /// It is whole: length and BLAKE3.
+    Whole(u32, [u8; 32]),
+}
+
+/// What to do with a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is an extent.
+    Keep,
+    /// It was never acknowledged.
+    RemoveUnfinished,
+    /// Its delete had begun.
+    RemoveDeleted,
+    /// It is there already.
+    RemoveDuplicate,
+    /// Someone must look at it.
+    Quarantine,
+}
+
+/// A verdict on each thing found, in the same order.
+pub(super) fn classify(found: &[Found]) -> Vec<Verdict> {
+    let mut content: HashMap<ExtentId, Vec<(u32, [u8; 32])>> = HashMap::new();
+    for thing in found.iter().filter(|thing| !thing.marked) {
+        if let Evidence::Whole(length, hash) = thing.evidence {
+            content.entry(thing.id).or_default().push((length, hash));
+        }
+    }
+    let mut kept = HashMap::new();
+    let judge = |thing: &Found| match thing.evidence {
+        _ if thing.marked => Verdict::RemoveDeleted,
+        Evidence::Contradiction => Verdict::Quarantine,
+        Evidence::Unfinished if thing.known => Verdict::Quarantine,
+        Evidence::Unfinished => Verdict::RemoveUnfinished,
+        Evidence::Whole(..) => {
+            let all = &content[&thing.id];
+            if all.iter().any(|other| *other != all[0]) {
+                Verdict::Quarantine
+            } else if kept.insert(thing.id, ()).is_some() {
+                Verdict::RemoveDuplicate
+            } else {
+                Verdict::Keep
+            }
+        }
+    };
+    found.iter().map(judge).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn things() -> impl Strategy<Value = Vec<Found>> {
+        let evidence = prop_oneof![
+            Just(Evidence::Unfinished),
+            Just(Evidence::Contradiction),
+            (1..3_u32, 0..2_u8).prop_map(|(length, hash)| Evidence::Whole(length, [hash; 32])),
+        ];
+        let thing = (0..4_u8, evidence, any::<bool>(), proptest::bool::weighted(0.2)).prop_map(
+            |(id, evidence, known, marked)| Found {
+                id: ExtentId([id; 16]),
+                evidence,
+                known,
+                marked,
+            },
+        );
+        proptest::collection::vec(thing, 0..8)
+    }
+
+    proptest! {
+        #[test]
+        fn every_id_is_kept_at_most_once_and_only_if_nothing_speaks_against_it(found in things()) {
+            let verdicts = classify(&found);
+            prop_assert_eq!(verdicts.len(), found.len());
+            for (at, thing) in found.iter().enumerate() {
+                let rivals = |other: &&Found| other.id == thing.id && !other.marked;
+                let whole = |other: &Found| matches!(other.evidence, Evidence::Whole(..));
+                let contents: std::collections::HashSet<_> = found
+                    .iter()
+                    .filter(rivals)
+                    .filter(|other| whole(other))
+                    .map(|other| format!("{:?}", other.evidence))
+                    .collect();
+                let keeps = found
+                    .iter()
+                    .zip(&verdicts)
+                    .filter(|(other, verdict)| other.id == thing.id && **verdict == Verdict::Keep)
+                    .count();
+                prop_assert_eq!(keeps, usize::from(contents.len() == 1));
+                match verdicts[at] {
+                    Verdict::Keep => prop_assert!(whole(thing) && !thing.marked),
+                    Verdict::RemoveDeleted => prop_assert!(thing.marked),
+                    Verdict::RemoveDuplicate => prop_assert!(whole(thing) && keeps == 1),
+                    Verdict::RemoveUnfinished => {
+                        prop_assert!(thing.evidence == Evidence::Unfinished && !thing.known);
+                    }
+                    Verdict::Quarantine => prop_assert!(!thing.marked),
+                }
+            }
+        }
+
+        #[test]
+        fn only_unproven_marked_or_second_things_are_ever_removed(found in things()) {
+            for (thing, verdict) in found.iter().zip(classify(&found)) {
+                if thing.evidence == Evidence::Contradiction && !thing.marked {
+                    prop_assert_eq!(verdict, Verdict::Quarantine);
+                }
+                if thing.evidence == Evidence::Unfinished && thing.known && !thing.marked {
+                    prop_assert_eq!(verdict, Verdict::Quarantine);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_contents_under_one_id_are_both_set_aside() {
+        let thing = |hash: u8| Found {
+            id: ExtentId([1; 16]),
+            evidence: Evidence::Whole(1, [hash; 32]),
+            known: true,
+            marked: false,
+        };
+        assert_eq!(classify(&[thing(1), thing(2)]), [Verdict::Quarantine; 2]);
+        assert_eq!(classify(&[thing(1), thing(1)]), [Verdict::Keep, Verdict::RemoveDuplicate]);
+    }
+}

@@ -1,0 +1,121 @@
+//! One thread that makes names durable: whoever waits for the same folder shares one sync. It also
+//! removes the files of writes that were given up, so that no connection's thread waits for that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use martlet_protocol::{Error, Result};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::disk::Disk;
+
+use super::state::{Counters, Suspect};
+
+enum Job {
+    Sync(PathBuf, oneshot::Sender<Result<()>>),
+    Discard(PathBuf),
+}
+
+/// Hands names to the thread.
+pub(super) struct Folders {
+    jobs: Mutex<Option<Sender<Job>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Folders {
+    pub(super) fn start(
+        disk: Arc<dyn Disk>,
+        counters: Arc<Counters>,
+        suspect: Arc<Suspect>,
+    ) -> Result<Self> {
+        let (jobs, queue) = channel();
+        let worker = Worker { disk, counters, suspect };
+        let thread = std::thread::Builder::new()
+            .name("extent-folders".into())
+            .spawn(move || worker.run(&queue))
+            .map_err(|error| Error::unavailable("can't start a thread").with_source(error))?;
+        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Asks for a folder's names to be made durable; the answer comes when they are.
+    pub(super) fn sync(&self, folder: &Path) -> oneshot::Receiver<Result<()>> {
+        let (reply, answer) = oneshot::channel();
+        // A closed store drops the reply, which its reader takes for a failure.
+        let _ = self.send(Job::Sync(folder.to_path_buf(), reply));
+        answer
+    }
+
+    /// Removes a file that nobody was told of.
+    pub(super) fn discard(&self, file: &Path) {
+        // After the store was closed, the next opening removes it.
+        let _ = self.send(Job::Discard(file.to_path_buf()));
+    }
+
+    fn send(&self, job: Job) -> Option<()> {
+        self.jobs.lock().as_ref()?.send(job).ok()
+    }
+
+    /// Ends the thread once it has done what it was given.
+    pub(super) fn close(&self) {
+        self.jobs.lock().take();
+        if let Some(thread) = self.thread.lock().take() {
+            thread.join().expect("the folder thread doesn't panic");
+        }
+    }
+}
+
+/// The answer to [`Folders::sync`].
+pub(super) async fn synced(answer: oneshot::Receiver<Result<()>>) -> Result<()> {
+    answer.await.unwrap_or_else(|_| Err(Error::unavailable("the extent store was closed")))
+}
+
+struct Worker {
+    disk: Arc<dyn Disk>,
+    counters: Arc<Counters>,
+    suspect: Arc<Suspect>,
+}
+
+impl Worker {
+    fn run(&self, queue: &Receiver<Job>) {
+        while let Ok(first) = queue.recv() {
+            let mut waiting: BTreeMap<PathBuf, Vec<oneshot::Sender<Result<()>>>> = BTreeMap::new();
+            for job in std::iter::once(first).chain(queue.try_iter()) {
+                match job {
+                    Job::Sync(folder, reply) => waiting.entry(folder).or_default().push(reply),
+                    Job::Discard(file) => self.discard(&file),
+                }
+            }
+            for (folder, replies) in waiting {
+                self.sync(&folder, replies);
+            }
+        }
+    }
+
+    fn sync(&self, folder: &Path, replies: Vec<oneshot::Sender<Result<()>>>) {
+        self.counters.folder_syncs.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.disk.sync_dir(folder);
+        if let Err(error) = &outcome {
+            self.suspect.set(error);
+        }
+        for reply in replies {
+            let answer = match &outcome {
+                Ok(()) => Ok(()),
+                Err(error) => Err(Error::new(error.kind(), error.to_string())),
+            };
+            // Whoever gave up needs no answer.
+            let _ = reply.send(answer);
+        }
+    }
+
+    fn discard(&self, file: &Path) {
+        if let Err(error) = self.disk.unlink(file) {
+            self.counters.leave_behind();
+            tracing::warn!(%error, "an unfinished extent stays until the device is opened again");
+        }
+    }
+}

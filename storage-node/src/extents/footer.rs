@@ -1,0 +1,85 @@
+//! File extents: raw bytes from offset 0, then a footer.
+
+use std::path::{Path, PathBuf};
+
+use martlet_protocol::ExtentId;
+use martlet_protocol::Result;
+use martlet_protocol::limits::ALIGN_BYTES;
+
+use crate::disk::DiskFile;
+
+use super::buffer::ALIGN;
+use super::seal::{Description, HeadState, SECTOR, Seal, small};
+
+/// Longest footer: checksums of 1,024 blocks, an owner with the longest key, and the head.
+const FOOTER_BYTES_MAX: usize = 4 * ALIGN;
+
+/// A file's end, whatever it turns out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Footer {
+    /// The write never came to its end.
+    Unfinished,
+    /// The head is there and its body isn't: torn, or rotten.
+    Torn,
+    /// Contradicts itself.
+    Rotten,
+    /// The extent's own description; its bytes are not looked at.
+    Good(Description),
+}
+
+/// The file of an extent: `extents/<first byte of the id>/<id>`, in hexadecimal.
+pub(super) fn path(root: &Path, id: ExtentId) -> PathBuf {
+    let name = id.to_string();
+    root.join("extents").join(&name[..2]).join(name)
+}
+
+/// A file's footer, a multiple of 4 KiB, which ends the file:
+///
+/// ```text
+/// 0           body (see [`Head`](super::seal::Head)), zeros
+/// end - 512   head
+/// ```
+///
+/// The file's length is the extent's, rounded up to 4 KiB, and the footer's. Room for all of it is
+/// made before the first byte is written, so a file whose last sector is zero was never finished.
+pub(super) fn encode(description: &Description) -> Vec<u8> {
+    let (mut head, body) = description.encode();
+    let mut footer = body;
+    let length = (footer.len() + SECTOR).next_multiple_of(ALIGN);
+    footer.resize(length, 0);
+    let (body, sector) = footer.split_at_mut(length - SECTOR);
+    head.body_bytes = small(body.len());
+    Seal::file().write(sector, head, body);
+    footer
+}
+
+/// Reads the end of a file.
+pub(super) fn inspect(file: &dyn DiskFile) -> Result<Footer> {
+    let length = file.length()?;
+    if length < 2 * ALIGN_BYTES || !length.is_multiple_of(ALIGN_BYTES) {
+        return Ok(Footer::Unfinished);
+    }
+    let mut end = vec![0; FOOTER_BYTES_MAX.min(usize::try_from(length).unwrap_or(usize::MAX))];
+    let from = length - end.len() as u64;
+    file.read_at(&mut end, from)?;
+    let (before, sector) = end.split_at(end.len() - SECTOR);
+    let head = match Seal::file().read(sector, (0, 0)) {
+        HeadState::Good(head) => head,
+        HeadState::Absent if sector.iter().all(|byte| *byte == 0) => return Ok(Footer::Unfinished),
+        HeadState::Absent | HeadState::Rotten => return Ok(Footer::Rotten),
+    };
+    let footer_bytes = u64::from(head.body_bytes) + SECTOR as u64;
+    let data_bytes = u64::from(head.length).next_multiple_of(ALIGN_BYTES);
+    let Some(start) = before.len().checked_sub(head.body_bytes as usize) else {
+        return Ok(Footer::Rotten);
+    };
+    if data_bytes + footer_bytes != length {
+        return Ok(Footer::Rotten);
+    }
+    Ok(Seal::file().open(&head, &before[start..]).map_or(Footer::Torn, Footer::Good))
+}
+
+/// The length of a finished file, as long as its footer is.
+pub(super) fn file_bytes(length: u64, footer_bytes: usize) -> u64 {
+    length.next_multiple_of(ALIGN_BYTES) + footer_bytes as u64
+}

@@ -1,0 +1,280 @@
+//! The extents of one device: immutable object bytes, stored so that they can be read in place.
+//!
+//! ```text
+//!              write                                read
+//!                │                                    │
+//!             Gather ── pieces to aligned buffers   OpenExtent ── cached, with its checksums
+//!        ┌───────┴────────┐                           │
+//!   up to 1 MiB        longer                  page cache, else a thread
+//!        │                │                           │
+//!    Committer       FileWriter                verify each block
+//!  one sync for    one file, one sync,
+//!  all that wait   names by Folders
+//!        └───────┬────────┘
+//!             Table ── a row for each extent
+//! ```
+//!
+//! * [`footer`] and [`record`]: the bytes of file extents and packed extents; [`seal`]: what both say
+//!   of themselves; [`row`]: what the table says of them.
+//! * [`write`]: the way in; [`committer`], [`file_write`] and [`folders`]: what becomes durable how.
+//! * [`read`] and [`open`]: the way out; [`lease`]: why a reader outlives a delete.
+//! * [`volumes`] and [`space`]: where packed extents lie.
+//! * [`recover`], [`scan`] and [`classify`]: what opening makes of what it finds.
+//! * [`quarantine`]: where contradictions go.
+//!
+//! Invariants:
+//! * a row is written after the extent's bytes, description and name are synced (rule X6), so a row
+//!   that is there proves that its extent was durable once;
+//! * a delete is synced as a mark, in one batch with the row's removal, before a name is removed or
+//!   space is used again; the header of a deleted record is durably zero before its space is free;
+//! * no byte leaves that did not meet its checksum;
+//! * what contradicts itself is moved aside, never deleted.
+
+mod blocks;
+mod buffer;
+mod classify;
+mod committer;
+mod file_write;
+mod folders;
+mod footer;
+mod gather;
+mod lease;
+mod open;
+mod quarantine;
+mod read;
+mod record;
+mod recover;
+mod row;
+mod scan;
+mod seal;
+mod space;
+mod state;
+mod store;
+mod table;
+mod volumes;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use martlet_protocol::backend::{ExtentStat, NewExtent};
+use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
+use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
+
+use self::record::Run;
+use self::row::{Place, Row};
+use self::store::Inner;
+pub use self::table::Table;
+use crate::disk::Disk;
+use crate::index::blocking;
+
+const MIB: u64 = 1024 * 1024;
+
+/// The extents of one device. Clones share it.
+#[derive(Clone)]
+pub struct ExtentStore(Arc<Inner>);
+
+impl std::fmt::Debug for ExtentStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ExtentStore").field(&self.0.root).finish()
+    }
+}
+
+/// How a store is set up.
+#[derive(Clone, Debug)]
+pub struct ExtentOptions {
+    /// Free bytes on the device under which new extents are refused (beyond those a ballast holds).
+    pub reserve_bytes: u64,
+    /// Length of a volume.
+    pub volume_bytes: u64,
+    /// How much a volume is preallocated at a time.
+    pub volume_step_bytes: u64,
+    /// Files that are kept open for the next reader.
+    pub open_files_max: u64,
+    /// Free runs of volumes from this length on are given back to the file system by `reclaim`.
+    pub punch_bytes_min: u64,
+    /// Whether the table was left whole: the store was closed before the process ended.
+    pub clean: bool,
+}
+
+impl Default for ExtentOptions {
+    fn default() -> Self {
+        Self {
+            reserve_bytes: 0,
+            volume_bytes: 4096 * MIB,
+            volume_step_bytes: 32 * MIB,
+            open_files_max: 256,
+            punch_bytes_min: 4 * MIB,
+            clean: false,
+        }
+    }
+}
+
+/// What opening a store found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Extents that are there.
+    pub extents: u64,
+    /// Of those, extents that the table had lost.
+    pub rediscovered: u64,
+    /// Extents whose write had not ended, removed.
+    pub unfinished: u64,
+    /// Deletes that had not ended, ended now.
+    pub deleted: u64,
+    /// Second copies of an extent, removed.
+    pub duplicates: u64,
+    /// Contradictions moved aside.
+    pub quarantined: u64,
+    /// Extents that the table knows and the disk doesn't have.
+    pub missing: Vec<ExtentId>,
+}
+
+/// Figures of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtentUsage {
+    /// Bytes in extents.
+    pub bytes: u64,
+    /// Extents.
+    pub extents: u64,
+    /// Things in quarantine.
+    pub quarantined: u64,
+    /// Bytes in volumes that are free for new records.
+    pub volume_free_bytes: u64,
+    /// Extents written since the store was opened.
+    pub writes: u64,
+    /// Data syncs of files and volumes since the store was opened.
+    pub syncs: u64,
+    /// Folder syncs since the store was opened.
+    pub folder_syncs: u64,
+    /// Reads that found bytes which are not what was written.
+    pub corrupt_reads: u64,
+    /// Reads of a chunk answered from the page cache without a thread hop.
+    pub inline_reads: u64,
+    /// Reads of a chunk that waited for the device on a thread of their own.
+    pub blocking_reads: u64,
+}
+
+impl ExtentStore {
+    /// Opens the store in `root`. Blocks.
+    pub fn open(
+        root: &Path,
+        disk: Arc<dyn Disk>,
+        table: impl Into<Table>,
+        clock: Arc<dyn Clock>,
+        options: ExtentOptions,
+    ) -> Result<(Self, RecoveryReport)> {
+        let (inner, report) = Inner::open(root, disk, table.into(), clock, &options)?;
+        Ok((Self(Arc::new(inner)), report))
+    }
+
+    /// Stores an extent, durably.
+    pub async fn write(
+        &self,
+        extent: NewExtent,
+        birth_ms: u64,
+        body: ByteStream,
+    ) -> Result<ExtentRef> {
+        write::write(&self.0, extent, birth_ms, body).await
+    }
+
+    /// Verified bytes of an extent.
+    pub async fn read(&self, id: ExtentId, range: Range<u64>) -> Result<ByteStream> {
+        let extent = match self.0.opened.get(&id) {
+            Some(extent) => extent,
+            None => Inner::open_extent(&self.0, id).await?,
+        };
+        if range.is_empty() || range.end > extent.length {
+            let sentence = format!("extent {id} of {} bytes has no {range:?}", extent.length);
+            return Err(Error::invalid(sentence));
+        }
+        read::stream(self.0.clone(), extent, range).await
+    }
+
+    /// What the store knows of an extent, and where it lies.
+    pub async fn stat(&self, id: ExtentId) -> Result<ExtentStat> {
+        let store = self.0.clone();
+        blocking(move || {
+            let row = store.row(id)?;
+            let location = store.location(&row)?;
+            Ok(ExtentStat { record: row.record, location })
+        })
+        .await
+    }
+
+    /// Deletes extents, durably.
+    pub async fn delete(&self, ids: &[ExtentId]) -> Result<()> {
+        let (store, ids) = (self.0.clone(), ids.to_vec());
+        let records = blocking(move || store.mark_deleted(&ids)).await?;
+        if !records.is_empty()
+            && let Err(error) = self.0.committer.destroy(records).await
+        {
+            // The marks are durable, so the extents are gone; their space waits for an opening.
+            self.0.counters.leave_behind();
+            tracing::warn!(%error, "deleted records keep their space until the next opening");
+        }
+        Ok(())
+    }
+
+    /// Extents with ids above `after`, by id.
+    pub async fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<ExtentRecord>> {
+        let store = self.0.clone();
+        blocking(move || store.list(after, limit)).await
+    }
+
+    /// Gives long free runs of volumes back to the file system: at most `runs_max`; returns bytes.
+    pub async fn reclaim(&self, runs_max: usize) -> Result<u64> {
+        let store = self.0.clone();
+        blocking(move || store.reclaim(runs_max)).await
+    }
+
+    /// Forgets delete marks older than `before_ms`, at most `limit`; returns how many.
+    pub async fn forget_marks(&self, before_ms: u64, limit: usize) -> Result<usize> {
+        let store = self.0.clone();
+        blocking(move || {
+            let ids = store.table.marks_before(before_ms, limit)?;
+            store.table.forget_marks(&ids).map(|()| ids.len())
+        })
+        .await
+    }
+
+    /// Figures.
+    pub fn usage(&self) -> ExtentUsage {
+        let free = self.0.volumes.free_bytes();
+        ExtentUsage { volume_free_bytes: free, ..self.0.counters.snapshot() }
+    }
+
+    /// Why the store takes no more writes: a sync failed.
+    pub fn suspect(&self) -> Option<String> {
+        self.0.suspect.why()
+    }
+
+    /// Ends the threads of the store after what they have begun, and says whether everything is in
+    /// its place, so that the next opening may believe the table. Blocks.
+    pub fn close(&self) -> bool {
+        self.0.committer.close();
+        self.0.folders.close();
+        self.suspect().is_none() && !self.0.counters.left_behind()
+    }
+}
+
+impl Inner {
+    /// Where an extent can be read in place.
+    fn location(&self, row: &Row) -> Result<ExtentLocation> {
+        let length = u64::from(row.record.extent.length);
+        match row.place {
+            Place::Record(volume, offset) => {
+                let run = Run::of_record((volume, offset), length);
+                let path = self.volumes.get(volume)?.path.clone();
+                Ok(ExtentLocation { path, offset: run.data_offset(), length })
+            }
+            Place::File | Place::Quarantined => {
+                let path = footer::path(&self.root, row.record.extent.id);
+                Ok(ExtentLocation { path, offset: 0, length })
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! An extent that is open for reading, with the checksums that its bytes must meet.
+
+use std::sync::Arc;
+
+use martlet_protocol::limits::ALIGN_BYTES;
+use martlet_protocol::{Error, ExtentId, Result};
+use quick_cache::Weighter;
+
+use crate::disk::DiskFile;
+
+use super::blocks;
+use super::footer::Footer;
+use super::lease::Lease;
+use super::record::{Header, Run};
+use super::row::Row;
+use super::seal::Description;
+use super::volumes::Volume;
+use super::{footer, record};
+
+/// What an open file weighs in the cache: as much as this many records, which share their files.
+pub(super) const FILE_WEIGHT: u64 = 64;
+
+/// An open extent.
+#[derive(Debug)]
+pub(super) struct OpenExtent {
+    pub(super) id: ExtentId,
+    pub(super) length: u64,
+    pub(super) file: Arc<dyn DiskFile>,
+    /// Where in the file the extent begins.
+    pub(super) base: u64,
+    pub(super) crcs: Vec<u32>,
+    /// Keeps a record's space from being used again.
+    lease: Option<Arc<Lease>>,
+}
+
+impl OpenExtent {
+    /// Opens a file extent.
+    pub(super) fn file(row: &Row, file: Arc<dyn DiskFile>) -> Result<Self> {
+        match footer::inspect(file.as_ref())? {
+            Footer::Good(description) => Self::described(row, file, 0, description, None),
+            _ => Err(mismatch(row.record.extent.id)),
+        }
+    }
+
+    /// Opens a packed extent. `lease` was taken before, so its space is still its own.
+    pub(super) fn record(row: &Row, volume: &Volume, run: Run, lease: Arc<Lease>) -> Result<Self> {
+        let id = row.record.extent.id;
+        let mut header = vec![0; record::HEADER_BYTES];
+        volume.file.read_at(&mut header, run.offset)?;
+        match record::inspect(&volume.seal, run.spot(), &header) {
+            Header::Good(description) => {
+                let base = run.offset + ALIGN_BYTES;
+                Self::described(row, volume.file.clone(), base, description, Some(lease))
+            }
+            _ => Err(mismatch(id)),
+        }
+    }
+
+    fn described(
+        row: &Row,
+        file: Arc<dyn DiskFile>,
+        base: u64,
+        description: Description,
+        lease: Option<Arc<Lease>>,
+    ) -> Result<Self> {
+        let extent = row.record.extent;
+        if description.record != row.record {
+            return Err(mismatch(extent.id));
+        }
+        let (id, length) = (extent.id, u64::from(extent.length));
+        Ok(Self { id, length, file, base, crcs: description.crcs, lease })
+    }
+
+    /// Whether `bytes`, from the beginning of block `first` on, are what was written.
+    pub(super) fn verify(&self, bytes: &[u8], first: usize) -> bool {
+        blocks::verify(bytes, &self.crcs, first)
+    }
+}
+
+pub(super) fn mismatch(id: ExtentId) -> Error {
+    Error::corrupt(format!("extent {id} is not what was written"))
+}
+
+/// Weighs open extents by what they keep open.
+#[derive(Clone)]
+pub(super) struct ByFiles;
+
+impl Weighter<ExtentId, Arc<OpenExtent>> for ByFiles {
+    fn weight(&self, _: &ExtentId, extent: &Arc<OpenExtent>) -> u64 {
+        if extent.lease.is_some() { 1 } else { FILE_WEIGHT }
+    }
+}

@@ -1,0 +1,98 @@
+//! Reads verified bytes: whole blocks around what was asked for, a chunk at a time.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures::stream;
+use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
+use martlet_protocol::{ByteStream, ErrorKind, Result};
+
+use super::blocks::BLOCK;
+use super::buffer::Pooled;
+use super::open::{OpenExtent, mismatch};
+use super::store::Inner;
+use crate::index::blocking;
+
+/// Reads `range` of an extent. The first chunk is there when this returns, so what is wrong with it
+/// is known before anything was promised to a client.
+pub(super) async fn stream(
+    store: Arc<Inner>,
+    extent: Arc<OpenExtent>,
+    range: Range<u64>,
+) -> Result<ByteStream> {
+    let (first, next) = chunk(&store, &extent, &range).await?;
+    if next == range.end {
+        return Ok(Box::pin(stream::once(async { Ok(first) })));
+    }
+    let state = (store, extent, next, range.end, Some(first));
+    Ok(Box::pin(stream::try_unfold(state, |(store, extent, at, end, ready)| async move {
+        if let Some(first) = ready {
+            return Ok(Some((first, (store, extent, at, end, None))));
+        }
+        if at == end {
+            return Ok(None);
+        }
+        let (bytes, next) = chunk(&store, &extent, &(at..end)).await?;
+        Ok(Some((bytes, (store, extent, next, end, None))))
+    })))
+}
+
+/// The first chunk of `range`, and where the next one begins.
+async fn chunk(
+    store: &Arc<Inner>,
+    extent: &Arc<OpenExtent>,
+    range: &Range<u64>,
+) -> Result<(Bytes, u64)> {
+    let from = range.start / BLOCK_BYTES * BLOCK_BYTES;
+    let next = range.end.min(from + CHUNK_BYTES as u64);
+    let to = next.next_multiple_of(BLOCK_BYTES).min(extent.length);
+    let length = within_chunk(to - from);
+    let mut buffer = store.pool.take(length);
+    let ready = extent.file.read_nowait(&mut buffer.all_mut()[..length], extent.base + from)?;
+    let outcome = if ready == length {
+        store.counters.inline_reads.fetch_add(1, Ordering::Relaxed);
+        check(extent, from, &buffer.all()[..length]).map(|()| buffer)
+    } else {
+        store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
+        let extent = extent.clone();
+        blocking(move || fetch(&extent, from, buffer, ready..length)).await
+    };
+    match outcome {
+        Ok(buffer) => {
+            let window = within_chunk(range.start - from)..within_chunk(next - from);
+            Ok((buffer.into_bytes(window), next))
+        }
+        Err(error) => {
+            if error.kind() == ErrorKind::Corrupt {
+                Inner::quarantine(store, extent.id).await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Reads what is missing of a chunk that begins at `from`, and verifies it all. Blocks.
+fn fetch(
+    extent: &OpenExtent,
+    from: u64,
+    mut buffer: Pooled,
+    missing: Range<usize>,
+) -> Result<Pooled> {
+    let (end, at) = (missing.end, extent.base + from + missing.start as u64);
+    extent.file.read_at(&mut buffer.all_mut()[missing], at)?;
+    check(extent, from, &buffer.all()[..end])?;
+    Ok(buffer)
+}
+
+fn check(extent: &OpenExtent, from: u64, bytes: &[u8]) -> Result<()> {
+    let first = usize::try_from(from / BLOCK_BYTES).expect("an extent has few blocks");
+    extent.verify(bytes, first).then_some(()).ok_or_else(|| mismatch(extent.id))
+}
+
+fn within_chunk(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a chunk fits in memory")
+}
+
+const _: () = assert!(CHUNK_BYTES.is_multiple_of(BLOCK));

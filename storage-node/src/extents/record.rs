@@ -1,0 +1,132 @@
+//! Packed extents: records in volumes.
+
+use martlet_protocol::limits::ALIGN_BYTES;
+use martlet_protocol::{Error, Result};
+
+use super::buffer::ALIGN;
+use super::seal::{Description, Head, HeadState, SECTOR, Seal, Spot, array, small};
+
+const MAGIC: [u8; 8] = *b"MRTLTVOL";
+const VERSION: u16 = 1;
+const HASHED: usize = 64;
+/// The header of a record.
+pub(super) const HEADER_BYTES: usize = ALIGN;
+
+/// The first 4 KiB of a volume:
+///
+/// ```text
+///   0   8  magic "MRTLTVOL"
+///   8   2  format version
+///  10   2  zero
+///  12   4  number of the volume
+///  16  32  secret: seals the headers of its records
+///  48  16  zero
+///  64  32  BLAKE3 of bytes 0..64
+///  96      zeros up to 4096
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VolumeHead {
+    pub(super) number: u32,
+    pub(super) secret: [u8; 32],
+}
+
+impl VolumeHead {
+    pub(super) fn encode(&self) -> [u8; ALIGN] {
+        let mut bytes = [0; ALIGN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..48].copy_from_slice(&self.secret);
+        let hash = blake3::hash(&bytes[..HASHED]);
+        bytes[HASHED..HASHED + 32].copy_from_slice(hash.as_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let hashed = blake3::hash(&bytes[..HASHED]).as_bytes()[..] == bytes[HASHED..HASHED + 32];
+        let version = u16::from_le_bytes(array(&bytes[8..10]));
+        (hashed && bytes[..8] == MAGIC && version == VERSION).then(|| Self {
+            number: u32::from_le_bytes(array(&bytes[12..16])),
+            secret: array(&bytes[16..48]),
+        })
+    }
+}
+
+/// A stretch of a volume, in multiples of 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Run {
+    pub(super) volume: u32,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+impl Run {
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+
+    /// Where the bytes of the record begin.
+    pub(super) fn data_offset(&self) -> u64 {
+        self.offset + ALIGN_BYTES
+    }
+
+    pub(super) fn spot(&self) -> Spot {
+        (self.volume, self.offset)
+    }
+
+    /// The stretch of a record at `spot` with `length` bytes of data.
+    pub(super) fn of_record(spot: Spot, length: u64) -> Self {
+        Self { volume: spot.0, offset: spot.1, bytes: record_bytes(length) }
+    }
+}
+
+/// What a record of `length` bytes takes.
+pub(super) fn record_bytes(length: u64) -> u64 {
+    ALIGN_BYTES + length.next_multiple_of(ALIGN_BYTES)
+}
+
+/// What lies at a place where a header could be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Header {
+    /// No header.
+    Absent,
+    /// A head over a body that isn't its own: torn, or rotten.
+    Torn(Head),
+    /// A header that rotted.
+    Rotten,
+    /// The record's own description; its bytes are not looked at.
+    Good(Description),
+}
+
+/// The body of a record's header, checked for its size: 4 KiB hold head and body.
+pub(super) fn prepare(description: &Description) -> Result<(Head, Vec<u8>)> {
+    let (mut head, mut body) = description.encode();
+    if body.len() > ALIGN - SECTOR {
+        return Err(Error::invalid("the owner of the extent is too long to be written"));
+    }
+    body.resize(ALIGN - SECTOR, 0);
+    head.body_bytes = small(body.len());
+    Ok((head, body))
+}
+
+/// Writes the header of a record, 4 KiB in front of its data: the head's sector, then the body.
+pub(super) fn write_header(
+    header: &mut [u8],
+    seal: &Seal,
+    spot: Spot,
+    (head, body): &(Head, Vec<u8>),
+) {
+    header[SECTOR..].copy_from_slice(body);
+    seal.write(&mut header[..SECTOR], Head { spot, ..*head }, body);
+}
+
+/// What the 4 KiB at `spot` are.
+pub(super) fn inspect(seal: &Seal, spot: Spot, header: &[u8]) -> Header {
+    match seal.read(&header[..SECTOR], spot) {
+        HeadState::Absent => Header::Absent,
+        HeadState::Rotten => Header::Rotten,
+        HeadState::Good(head) => {
+            seal.open(&head, &header[SECTOR..]).map_or(Header::Torn(head), Header::Good)
+        }
+    }
+}

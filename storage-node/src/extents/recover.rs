@@ -1,0 +1,392 @@
+//! Opening: what is on disk, what the table knows of it, and what becomes of the rest.
+//!
+//! A row in the table proves that its extent was durable once and that no delete was acknowledged,
+//! so what has a row is kept without a look at its bytes: reads and audits verify those. Only what
+//! has no row is inspected and judged, all of it together, by [`classify`](super::classify). After a
+//! clean closing nothing can be without a row, and nothing is inspected.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::limits::ALIGN_BYTES;
+use martlet_protocol::{ExtentId, Result};
+
+use super::buffer::ALIGN;
+use super::classify::{Evidence, Found, Verdict, classify};
+use super::footer::{self, Footer};
+use super::record::{Run, VolumeHead};
+use super::row::{Place, Row};
+use super::state::Counters;
+use super::table::Table;
+use super::volumes::{Volume, Volumes};
+use super::{RecoveryReport, quarantine, scan};
+use crate::disk::Disk;
+
+/// Where recovery works.
+#[derive(Clone, Copy)]
+pub(super) struct Site<'a> {
+    pub(super) root: &'a Path,
+    pub(super) disk: &'a dyn Disk,
+    pub(super) table: &'a Table,
+    pub(super) volumes: &'a Volumes,
+}
+
+/// Stretches of each volume that are spoken for: offset → bytes.
+type Taken = BTreeMap<u32, BTreeMap<u64, u64>>;
+
+/// Something without a row.
+struct Thing {
+    found: Found,
+    place: Lies,
+    record: Option<ExtentRecord>,
+}
+
+/// Where a thing lies.
+#[derive(Clone)]
+enum Lies {
+    File(PathBuf),
+    Record(Run),
+    /// Where its row says: a known rival of a thing without a row.
+    Row(Row),
+}
+
+/// Makes the folders of a store, durably, unless they are there.
+pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
+    let extents = root.join("extents");
+    let there = disk.list(&extents).map(|names| names.len()).unwrap_or_default();
+    if there >= 256 {
+        return Ok(());
+    }
+    for folder in [&root.join("volumes"), &quarantine::folder(root), &extents] {
+        disk.create_dir(folder)?;
+    }
+    for first in 0..=u8::MAX {
+        disk.create_dir(&extents.join(format!("{first:02x}")))?;
+    }
+    disk.sync_dir(&extents)?;
+    disk.sync_dir(root)
+}
+
+/// Brings table, disk and space into agreement.
+pub(super) fn recover(site: Site<'_>, counters: &Counters, clean: bool) -> Result<RecoveryReport> {
+    let mut recovery = Recovery { site, counters, taken: Taken::new(), report: RecoveryReport::default() };
+    let quarantined = recovery.open_quarantine()?;
+    recovery.open_volumes()?;
+    let mut files = if clean { None } else { Some(recovery.files()?) };
+    recovery.believe_rows(files.as_mut(), &quarantined)?;
+    if let Some(files) = files {
+        let things = recovery.inspect(&files)?;
+        recovery.settle(things)?;
+    }
+    recovery.free_the_rest();
+    recovery.report.extents = counters.snapshot().extents;
+    Ok(recovery.report)
+}
+
+struct Recovery<'a> {
+    site: Site<'a>,
+    counters: &'a Counters,
+    taken: Taken,
+    report: RecoveryReport,
+}
+
+impl Recovery<'_> {
+    /// Ids of files in quarantine; stretches of volumes there are spoken for.
+    fn open_quarantine(&mut self) -> Result<HashSet<ExtentId>> {
+        let mut ids = HashSet::new();
+        for name in self.site.disk.list(&quarantine::folder(self.site.root))? {
+            self.counters.set_aside();
+            match quarantine::named_run(&name) {
+                Some(run) => self.take(run),
+                None => ids.extend(name.parse::<ExtentId>()),
+            }
+        }
+        Ok(ids)
+    }
+
+    fn open_volumes(&mut self) -> Result<()> {
+        let folder = self.site.root.join("volumes");
+        for name in self.site.disk.list(&folder)? {
+            let path = folder.join(&name);
+            let file = self.site.disk.open(&path)?;
+            let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
+            let mut first = vec![0; ALIGN];
+            if bytes > 0 {
+                file.read_at(&mut first, 0)?;
+            }
+            match VolumeHead::decode(&first) {
+                Some(head) if name == format!("{}.vol", head.number) => {
+                    self.taken.entry(head.number).or_default();
+                    self.site.volumes.add(Volume::new(&head, path, file, bytes));
+                }
+                // Its making never came to an end.
+                None if first.iter().all(|byte| *byte == 0) && bytes <= ALIGN_BYTES => {
+                    self.site.disk.unlink(&path)?;
+                    self.site.disk.sync_dir(&folder)?;
+                }
+                _ => self.set_aside(&path)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Every file of an extent, by the name that it has.
+    fn files(&mut self) -> Result<BTreeSet<ExtentId>> {
+        let extents = self.site.root.join("extents");
+        let mut files = BTreeSet::new();
+        for first in self.site.disk.list(&extents)? {
+            let folder = extents.join(&first);
+            for name in self.site.disk.list(&folder)? {
+                match name.parse::<ExtentId>() {
+                    Ok(id) if footer::path(self.site.root, id) == folder.join(&name) => {
+                        files.insert(id);
+                    }
+                    _ => self.set_aside(&folder.join(&name))?,
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    /// Counts what the table knows. What it knows of is taken out of `files`, if they were listed.
+    fn believe_rows(
+        &mut self,
+        mut files: Option<&mut BTreeSet<ExtentId>>,
+        quarantined: &HashSet<ExtentId>,
+    ) -> Result<()> {
+        let mut aside = Vec::new();
+        self.site.table.clone().each(|row| {
+            let extent = row.record.extent;
+            let there = match row.place {
+                Place::Quarantined => return,
+                Place::File => files.as_mut().is_none_or(|files| files.remove(&extent.id)),
+                Place::Record(volume, offset) => {
+                    let run = Run::of_record((volume, offset), u64::from(extent.length));
+                    self.holds(run)
+                }
+            };
+            if there {
+                self.counters.added(u64::from(extent.length));
+            } else if quarantined.contains(&extent.id) {
+                aside.push((extent.id, Row { place: Place::Quarantined, ..row }.encode()));
+            } else {
+                self.report.missing.push(extent.id);
+            }
+        })?;
+        self.site.table.put_many(&aside)?;
+        self.site.table.forget(&self.report.missing)
+    }
+
+    /// Takes a record's stretch, if its volume reaches that far and nobody else has it.
+    fn holds(&mut self, run: Run) -> bool {
+        let there = self.site.volumes.get(run.volume).is_ok_and(|volume| run.end() <= volume.bytes());
+        let Some(taken) = self.taken.get_mut(&run.volume).filter(|_| there) else { return false };
+        taken.insert(run.offset, run.bytes).is_none()
+    }
+
+    fn take(&mut self, run: Run) {
+        self.taken.entry(run.volume).or_default().insert(run.offset, run.bytes);
+    }
+
+    /// What files and volumes hold that has no row.
+    fn inspect(&self, files: &BTreeSet<ExtentId>) -> Result<Vec<Thing>> {
+        let mut things = Vec::new();
+        for id in files {
+            things.push(self.inspect_file(*id)?);
+        }
+        let nothing = BTreeMap::new();
+        for volume in self.site.volumes.all() {
+            let taken = self.taken.get(&volume.number).unwrap_or(&nothing);
+            for stray in scan::volume(&volume, taken)? {
+                let id = stray.record.as_ref().map_or(ExtentId([0; 16]), |record| record.extent.id);
+                let place = Lies::Record(stray.run);
+                things.push(self.thing(id, stray.evidence, place, stray.record)?);
+            }
+        }
+        self.add_rivals(&mut things)?;
+        Ok(things)
+    }
+
+    fn inspect_file(&self, id: ExtentId) -> Result<Thing> {
+        let path = footer::path(self.site.root, id);
+        let file = self.site.disk.open(&path)?;
+        let (evidence, record) = match footer::inspect(file.as_ref())? {
+            Footer::Unfinished | Footer::Torn => (Evidence::Unfinished, None),
+            Footer::Rotten => (Evidence::Contradiction, None),
+            Footer::Good(description) if description.record.extent.id != id => {
+                (Evidence::Contradiction, None)
+            }
+            Footer::Good(description) => {
+                let extent = description.record.extent;
+                match scan::matches(file.as_ref(), 0, &description)? {
+                    true => {
+                        let whole = Evidence::Whole(extent.length, extent.blake3);
+                        (whole, Some(description.record))
+                    }
+                    // The footer came to the disk before the bytes did.
+                    false => (Evidence::Unfinished, None),
+                }
+            }
+        };
+        self.thing(id, evidence, Lies::File(path), record)
+    }
+
+    fn thing(
+        &self,
+        id: ExtentId,
+        evidence: Evidence,
+        place: Lies,
+        record: Option<ExtentRecord>,
+    ) -> Result<Thing> {
+        let marked = self.site.table.is_marked(id)?;
+        let found = Found { id, evidence, known: false, marked };
+        Ok(Thing { found, place, record })
+    }
+
+    /// Puts what the table knows under the same ids in front of what it doesn't.
+    fn add_rivals(&self, things: &mut Vec<Thing>) -> Result<()> {
+        let ids: BTreeSet<ExtentId> = things.iter().map(|thing| thing.found.id).collect();
+        for id in ids {
+            let row = self.site.table.get(id)?;
+            if let Some(row) = row.filter(|row| row.place != Place::Quarantined) {
+                let extent = row.record.extent;
+                let evidence = Evidence::Whole(extent.length, extent.blake3);
+                let found = Found { id, evidence, known: true, marked: false };
+                things.insert(0, Thing { found, place: Lies::Row(row), record: None });
+            }
+        }
+        Ok(())
+    }
+
+    /// Does with each thing what the classification says.
+    fn settle(&mut self, things: Vec<Thing>) -> Result<()> {
+        let found: Vec<Found> = things.iter().map(|thing| thing.found.clone()).collect();
+        let mut rows = Vec::new();
+        let mut changed = Changed::default();
+        for (thing, verdict) in things.into_iter().zip(classify(&found)) {
+            match verdict {
+                Verdict::Keep => rows.extend(self.keep(thing)),
+                Verdict::Quarantine => self.quarantine(thing)?,
+                Verdict::RemoveUnfinished => {
+                    self.report.unfinished += 1;
+                    self.remove(&thing.place, &mut changed)?;
+                }
+                Verdict::RemoveDeleted => {
+                    self.report.deleted += 1;
+                    self.remove(&thing.place, &mut changed)?;
+                }
+                Verdict::RemoveDuplicate => {
+                    self.report.duplicates += 1;
+                    self.remove(&thing.place, &mut changed)?;
+                }
+            }
+        }
+        changed.sync(self.site)?;
+        self.site.table.put_many(&rows)
+    }
+
+    fn keep(&mut self, thing: Thing) -> Option<(ExtentId, Vec<u8>)> {
+        let place = match thing.place {
+            Lies::File(_) => Place::File,
+            Lies::Record(run) => {
+                self.take(run);
+                Place::Record(run.volume, run.offset)
+            }
+            // It has its row.
+            Lies::Row(_) => return None,
+        };
+        let record = thing.record.expect("only what describes itself is whole");
+        self.report.rediscovered += 1;
+        self.counters.added(u64::from(record.extent.length));
+        Some((record.extent.id, Row { place, record }.encode()))
+    }
+
+    fn remove(&mut self, place: &Lies, changed: &mut Changed) -> Result<()> {
+        match place {
+            Lies::File(path) => {
+                self.site.disk.unlink(path)?;
+                changed.folders.extend(path.parent().map(Path::to_path_buf));
+            }
+            Lies::Record(run) => {
+                let volume = self.site.volumes.get(run.volume)?;
+                volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset)?;
+                changed.volumes.insert(run.volume);
+            }
+            Lies::Row(_) => unreachable!("what has a row is kept or set aside"),
+        }
+        Ok(())
+    }
+
+    fn quarantine(&mut self, thing: Thing) -> Result<()> {
+        match thing.place {
+            Lies::File(path) => self.set_aside(&path),
+            Lies::Record(run) => self.set_run_aside(run),
+            Lies::Row(row) => {
+                let length = u64::from(row.record.extent.length);
+                self.counters.removed(length);
+                match row.place {
+                    Place::Record(volume, offset) => {
+                        self.set_run_aside(Run::of_record((volume, offset), length))?;
+                    }
+                    Place::File | Place::Quarantined => {
+                        self.set_aside(&footer::path(self.site.root, thing.found.id))?;
+                    }
+                }
+                self.site.table.put(&Row { place: Place::Quarantined, ..row })
+            }
+        }
+    }
+
+    fn set_aside(&mut self, path: &Path) -> Result<()> {
+        tracing::error!(path = %path.display(), "it contradicts itself and is set aside");
+        quarantine::file(self.site.disk, self.site.root, path)?;
+        self.report.quarantined += 1;
+        self.counters.set_aside();
+        Ok(())
+    }
+
+    fn set_run_aside(&mut self, run: Run) -> Result<()> {
+        tracing::error!(?run, "a record contradicts itself and is set aside");
+        if quarantine::run(self.site.disk, self.site.root, run)? {
+            self.report.quarantined += 1;
+            self.counters.set_aside();
+        }
+        self.take(run);
+        Ok(())
+    }
+
+    /// Frees what nobody has. Behind the last record of a volume nothing was ever written, or it was
+    /// given back; between records there may be bytes of deleted ones.
+    fn free_the_rest(&self) {
+        for volume in self.site.volumes.all() {
+            let mut at = ALIGN_BYTES;
+            for (offset, bytes) in self.taken.get(&volume.number).into_iter().flatten() {
+                if *offset > at {
+                    let run = Run { volume: volume.number, offset: at, bytes: offset - at };
+                    self.site.volumes.release(run);
+                }
+                at = at.max(offset + bytes);
+            }
+            let rest = volume.bytes().saturating_sub(at);
+            self.site.volumes.free(Run { volume: volume.number, offset: at, bytes: rest });
+        }
+    }
+}
+
+/// What is to be synced before the table says what became of it.
+#[derive(Default)]
+struct Changed {
+    folders: BTreeSet<PathBuf>,
+    volumes: BTreeSet<u32>,
+}
+
+impl Changed {
+    fn sync(self, site: Site<'_>) -> Result<()> {
+        for number in self.volumes {
+            site.volumes.get(number)?.file.sync()?;
+        }
+        self.folders.iter().try_for_each(|folder| site.disk.sync_dir(folder))
+    }
+}

@@ -1,0 +1,123 @@
+//! Looks through a volume for records that the table doesn't know.
+
+use std::collections::BTreeMap;
+
+use martlet_protocol::Result;
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::limits::ALIGN_BYTES;
+
+use super::blocks::{BLOCK, verify};
+use super::buffer::ALIGN;
+use super::classify::Evidence;
+use super::record::{self, Header, Run};
+use super::seal::Description;
+use super::volumes::Volume;
+use crate::disk::DiskFile;
+
+/// How much is looked at in one read.
+const WINDOW_BYTES: usize = 1024 * 1024;
+
+/// A stretch of a volume that isn't empty and that nobody knew of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stray {
+    pub(super) run: Run,
+    pub(super) evidence: Evidence,
+    /// What it says it is.
+    pub(super) record: Option<ExtentRecord>,
+}
+
+/// Strays of a volume, by offset. `known` has the beginning and length of every stretch that is
+/// spoken for; they are not looked at.
+pub(super) fn volume(volume: &Volume, known: &BTreeMap<u64, u64>) -> Result<Vec<Stray>> {
+    let mut strays = Vec::new();
+    let mut window = Window { volume, bytes: vec![0; WINDOW_BYTES], start: 0, filled: 0 };
+    let (mut at, end) = (ALIGN_BYTES, volume.bytes());
+    while at < end {
+        if let Some(bytes) = known.get(&at) {
+            at += bytes;
+            continue;
+        }
+        let limit = known.range(at..).next().map_or(end, |(offset, _)| *offset);
+        let spot = (volume.number, at);
+        let stray = match record::inspect(&volume.seal, spot, window.header(at, limit)?) {
+            Header::Absent => None,
+            Header::Rotten => Some(unreadable(spot, Evidence::Contradiction)),
+            Header::Torn(head) => {
+                let run = Run::of_record(spot, u64::from(head.length));
+                Some(Stray { run, ..unreadable(spot, Evidence::Unfinished) })
+            }
+            Header::Good(description) => Some(whole(volume, spot, description)?),
+        };
+        match stray {
+            None => at += ALIGN_BYTES,
+            Some(mut stray) => {
+                if stray.run.end() > limit {
+                    // It reaches into what is spoken for.
+                    stray.run.bytes = ALIGN_BYTES;
+                    stray.evidence = Evidence::Contradiction;
+                }
+                at = stray.run.end();
+                strays.push(stray);
+            }
+        }
+    }
+    Ok(strays)
+}
+
+fn unreadable(spot: (u32, u64), evidence: Evidence) -> Stray {
+    let run = Run { volume: spot.0, offset: spot.1, bytes: ALIGN_BYTES };
+    Stray { run, evidence, record: None }
+}
+
+/// A record whose header is good, and whose bytes may not have come to the disk.
+fn whole(volume: &Volume, spot: (u32, u64), description: Description) -> Result<Stray> {
+    let extent = description.record.extent;
+    let run = Run::of_record(spot, u64::from(extent.length));
+    let good = run.end() <= volume.bytes()
+        && matches(volume.file.as_ref(), run.data_offset(), &description)?;
+    let evidence = match good {
+        true => Evidence::Whole(extent.length, extent.blake3),
+        false => Evidence::Unfinished,
+    };
+    Ok(Stray { run, evidence, record: Some(description.record) })
+}
+
+/// Whether the bytes from `base` on are those that the description was written with.
+pub(super) fn matches(file: &dyn DiskFile, base: u64, description: &Description) -> Result<bool> {
+    let length = u64::from(description.record.extent.length);
+    let mut buffer = vec![0; WINDOW_BYTES];
+    let mut at = 0;
+    while at < length {
+        let bytes = (length - at).min(WINDOW_BYTES as u64);
+        let piece = &mut buffer[..usize::try_from(bytes).expect("a window fits in memory")];
+        file.read_at(piece, base + at)?;
+        let first = usize::try_from(at).expect("an extent fits in memory") / BLOCK;
+        if !verify(piece, &description.crcs, first) {
+            return Ok(false);
+        }
+        at += bytes;
+    }
+    Ok(true)
+}
+
+/// What of a volume is in memory.
+struct Window<'a> {
+    volume: &'a Volume,
+    bytes: Vec<u8>,
+    start: u64,
+    filled: u64,
+}
+
+impl Window<'_> {
+    /// The 4 KiB at `at`; reads on to `limit` at most.
+    fn header(&mut self, at: u64, limit: u64) -> Result<&[u8]> {
+        if at < self.start || at + ALIGN_BYTES > self.start + self.filled {
+            self.filled = (limit - at).min(WINDOW_BYTES as u64);
+            self.start = at;
+            let filled = usize::try_from(self.filled).expect("a window fits in memory");
+            self.volume.file.read_at(&mut self.bytes[..filled], at)?;
+        }
+        let from = usize::try_from(at - self.start).expect("a window fits in memory");
+        Ok(&self.bytes[from..from + ALIGN])
+    }
+}

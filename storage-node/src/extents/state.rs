@@ -1,0 +1,128 @@
+//! What the parts of a store share besides bytes: figures, room, and whether a sync ever failed.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use martlet_protocol::{Error, Result};
+use parking_lot::Mutex;
+
+use super::ExtentUsage;
+use crate::disk::Disk;
+
+/// How long an answer of the file system about its free space is believed.
+const SPACE_AGE_MAX: Duration = Duration::from_millis(200);
+
+/// Figures.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) bytes: AtomicU64,
+    pub(super) extents: AtomicU64,
+    pub(super) quarantined: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) syncs: AtomicU64,
+    pub(super) folder_syncs: AtomicU64,
+    pub(super) corrupt_reads: AtomicU64,
+    pub(super) inline_reads: AtomicU64,
+    pub(super) blocking_reads: AtomicU64,
+    left_behind: AtomicBool,
+}
+
+impl Counters {
+    /// An extent is there.
+    pub(super) fn added(&self, bytes: u64) {
+        self.extents.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// An extent is gone.
+    pub(super) fn removed(&self, bytes: u64) {
+        self.extents.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Something is in quarantine.
+    pub(super) fn set_aside(&self) {
+        self.quarantined.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Something lies on disk that only the next opening can put in order.
+    pub(super) fn leave_behind(&self) {
+        self.left_behind.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn left_behind(&self) -> bool {
+        self.left_behind.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn snapshot(&self) -> ExtentUsage {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ExtentUsage {
+            bytes: read(&self.bytes),
+            extents: read(&self.extents),
+            quarantined: read(&self.quarantined),
+            volume_free_bytes: 0,
+            writes: read(&self.writes),
+            syncs: read(&self.syncs),
+            folder_syncs: read(&self.folder_syncs),
+            corrupt_reads: read(&self.corrupt_reads),
+            inline_reads: read(&self.inline_reads),
+            blocking_reads: read(&self.blocking_reads),
+        }
+    }
+}
+
+/// Whether a sync failed. Once it did, nobody knows what the kernel still holds, so nothing is
+/// written until the device was opened again.
+#[derive(Debug, Default)]
+pub(super) struct Suspect(OnceLock<String>);
+
+impl Suspect {
+    pub(super) fn set(&self, error: &Error) {
+        if self.0.set(error.to_string()).is_ok() {
+            tracing::error!(%error, "a sync failed: the device takes no more writes");
+        }
+    }
+
+    pub(super) fn why(&self) -> Option<String> {
+        self.0.get().cloned()
+    }
+
+    /// Refuses when a sync failed.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.0.get() {
+            Some(why) => Err(Error::unavailable(format!("the device is suspect: {why}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Free space, and how much of it is not for extents.
+#[derive(Debug)]
+pub(super) struct Headroom {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    reserve_bytes: u64,
+    /// When the file system was asked, and what is left of its answer.
+    seen: Mutex<Option<(Instant, u64)>>,
+}
+
+impl Headroom {
+    pub(super) fn new(disk: Arc<dyn Disk>, root: PathBuf, reserve_bytes: u64) -> Self {
+        Self { disk, root, reserve_bytes, seen: Mutex::new(None) }
+    }
+
+    /// Sets aside `bytes`, or refuses.
+    pub(super) fn admit(&self, bytes: u64) -> Result<()> {
+        let mut seen = self.seen.lock();
+        let fresh = seen.filter(|(when, _)| when.elapsed() < SPACE_AGE_MAX);
+        let (when, free) = match fresh {
+            Some(seen) => seen,
+            None => (Instant::now(), self.disk.space(&self.root)?.free_bytes),
+        };
+        let left = free.checked_sub(bytes).filter(|left| *left >= self.reserve_bytes);
+        *seen = Some((when, left.unwrap_or(free)));
+        left.map(drop).ok_or_else(|| Error::full("the device is above its high-water mark"))
+    }
+}

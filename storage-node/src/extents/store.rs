@@ -1,0 +1,261 @@
+//! What the parts of a store work on together, and the steps that touch several of them.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::{Clock, Error, ErrorKind, ExtentId, Result};
+use parking_lot::{Mutex, RwLock};
+use quick_cache::sync::Cache;
+
+use super::buffer::BufferPool;
+use super::committer::{Committer, Ledger};
+use super::folders::Folders;
+use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
+use super::record::Run;
+use super::row::{Place, Row};
+use super::state::{Counters, Headroom, Suspect};
+use super::table::Table;
+use super::volumes::Volumes;
+use super::{ExtentOptions, RecoveryReport, footer, quarantine, recover};
+use crate::disk::Disk;
+use crate::index::blocking;
+
+/// Buffers of a MiB that an idle store keeps.
+const IDLE_BUFFERS_MAX: usize = 16;
+
+/// A store.
+pub(super) struct Inner {
+    pub(super) root: PathBuf,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) table: Table,
+    pub(super) volumes: Arc<Volumes>,
+    pub(super) folders: Arc<Folders>,
+    pub(super) committer: Committer,
+    pub(super) pool: BufferPool,
+    pub(super) counters: Arc<Counters>,
+    pub(super) suspect: Arc<Suspect>,
+    pub(super) headroom: Headroom,
+    /// Extents that were read lately.
+    pub(super) opened: Cache<ExtentId, Arc<OpenExtent>, ByFiles>,
+    /// Held for reading while rows are put, for writing while marks are set: whichever comes second
+    /// sees the other.
+    pub(super) gate: Arc<RwLock<()>>,
+    clock: Arc<dyn Clock>,
+    punch_bytes_min: u64,
+    writing: Mutex<HashSet<ExtentId>>,
+}
+
+impl Inner {
+    /// Opens the store in `root`, and puts in order what it finds. Blocks.
+    pub(super) fn open(
+        root: &Path,
+        disk: Arc<dyn Disk>,
+        table: Table,
+        clock: Arc<dyn Clock>,
+        options: &ExtentOptions,
+    ) -> Result<(Self, RecoveryReport)> {
+        let (counters, suspect, gate) = (Arc::default(), Arc::default(), Arc::default());
+        let volumes = Arc::new(Volumes::new(
+            disk.clone(),
+            root.join("volumes"),
+            options.volume_bytes,
+            options.volume_step_bytes,
+        ));
+        recover::make_folders(disk.as_ref(), root)?;
+        let at = recover::Site { root, disk: disk.as_ref(), table: &table, volumes: &volumes };
+        let report = recover::recover(at, &counters, options.clean)?;
+        let ledger = Ledger {
+            volumes: volumes.clone(),
+            table: table.clone(),
+            gate: Arc::clone(&gate),
+            counters: Arc::clone(&counters),
+            suspect: Arc::clone(&suspect),
+        };
+        let folders = Folders::start(disk.clone(), counters.clone(), suspect.clone())?;
+        let weight = options.open_files_max * FILE_WEIGHT;
+        let inner = Self {
+            root: root.to_path_buf(),
+            headroom: Headroom::new(disk.clone(), root.to_path_buf(), options.reserve_bytes),
+            disk,
+            table,
+            volumes,
+            folders: Arc::new(folders),
+            committer: Committer::start(ledger)?,
+            pool: BufferPool::new(IDLE_BUFFERS_MAX),
+            counters,
+            suspect,
+            opened: Cache::with_weighter(1024, weight, ByFiles),
+            gate,
+            clock,
+            punch_bytes_min: options.punch_bytes_min,
+            writing: Mutex::default(),
+        };
+        Ok((inner, report))
+    }
+
+    /// The row of an extent that can be read.
+    pub(super) fn row(&self, id: ExtentId) -> Result<Row> {
+        match self.table.get(id)? {
+            None => Err(missing(id)),
+            Some(row) if row.place == Place::Quarantined => Err(mismatch(id)),
+            Some(row) => Ok(row),
+        }
+    }
+
+    /// Opens an extent for reading, and keeps it open for the next reader.
+    pub(super) async fn open_extent(store: &Arc<Self>, id: ExtentId) -> Result<Arc<OpenExtent>> {
+        let inner = store.clone();
+        match blocking(move || inner.open_blocking(id)).await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                Self::quarantine(store, id).await;
+                Err(error)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn open_blocking(&self, id: ExtentId) -> Result<Arc<OpenExtent>> {
+        let row = self.row(id)?;
+        let extent = Arc::new(match row.place {
+            Place::Record(volume, offset) => self.open_record(&row, (volume, offset))?,
+            Place::File | Place::Quarantined => {
+                let path = footer::path(&self.root, id);
+                OpenExtent::file(&row, self.disk.open(&path)?)?
+            }
+        });
+        self.opened.insert(id, extent.clone());
+        // A delete that came before the insert has looked into the cache already.
+        if self.table.get(id)?.as_ref() != Some(&row) {
+            self.opened.remove(&id);
+            return Err(missing(id));
+        }
+        Ok(extent)
+    }
+
+    fn open_record(&self, row: &Row, spot: (u32, u64)) -> Result<OpenExtent> {
+        let extent = row.record.extent;
+        let run = Run::of_record(spot, u64::from(extent.length));
+        let lease = self.volumes.leases.hold(extent.id, run);
+        if self.table.get(extent.id)?.as_ref() != Some(row) {
+            return Err(missing(extent.id));
+        }
+        OpenExtent::record(row, &*self.volumes.get(spot.0)?, run, lease)
+    }
+
+    /// Sets aside an extent whose bytes are not what was written.
+    pub(super) async fn quarantine(store: &Arc<Self>, id: ExtentId) {
+        store.counters.corrupt_reads.fetch_add(1, Ordering::Relaxed);
+        let inner = store.clone();
+        if let Err(error) = blocking(move || inner.set_aside(id)).await {
+            tracing::error!(extent = %id, %error, "a corrupt extent can't be set aside");
+        }
+    }
+
+    fn set_aside(&self, id: ExtentId) -> Result<()> {
+        let _gate = self.gate.write();
+        let Some(row) = self.table.get(id)?.filter(|row| row.place != Place::Quarantined) else {
+            return Ok(());
+        };
+        let length = u64::from(row.record.extent.length);
+        let disk = self.disk.as_ref();
+        match row.place {
+            Place::Record(volume, offset) => {
+                let run = Run::of_record((volume, offset), length);
+                quarantine::run(disk, &self.root, run)?;
+            }
+            Place::File | Place::Quarantined => {
+                quarantine::file(disk, &self.root, &footer::path(&self.root, id))?;
+            }
+        }
+        tracing::error!(extent = %id, place = ?row.place, "a corrupt extent was set aside");
+        self.table.put(&Row { place: Place::Quarantined, ..row })?;
+        self.opened.remove(&id);
+        self.counters.removed(length);
+        self.counters.set_aside();
+        Ok(())
+    }
+
+    /// Deletes extents but for the headers of records, which are returned. Blocks.
+    pub(super) fn mark_deleted(&self, ids: &[ExtentId]) -> Result<Vec<(ExtentId, Run)>> {
+        self.suspect.check()?;
+        let gate = self.gate.write();
+        let mut rows = Vec::new();
+        for id in ids {
+            rows.extend(self.table.get(*id)?);
+        }
+        self.table.remove_marked(ids, self.clock.now_ms())?;
+        drop(gate);
+        let mut records = Vec::new();
+        for Row { place, record } in rows {
+            let (id, length) = (record.extent.id, u64::from(record.extent.length));
+            self.opened.remove(&id);
+            match place {
+                // What lies in quarantine stays there until someone has looked at it.
+                Place::Quarantined => continue,
+                Place::Record(volume, offset) => {
+                    records.push((id, Run::of_record((volume, offset), length)));
+                }
+                Place::File => self.unlink(id),
+            }
+            self.counters.removed(length);
+        }
+        Ok(records)
+    }
+
+    fn unlink(&self, id: ExtentId) {
+        if let Err(error) = self.disk.unlink(&footer::path(&self.root, id)) {
+            self.counters.leave_behind();
+            tracing::warn!(extent = %id, %error, "a deleted extent stays until the next opening");
+        }
+    }
+
+    pub(super) fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<ExtentRecord>> {
+        let (mut after, mut found) = (after, Vec::new());
+        while found.len() < limit {
+            let page = self.table.list(after, limit - found.len())?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.record.extent.id);
+            let there = page.into_iter().filter(|row| row.place != Place::Quarantined);
+            found.extend(there.map(|row| row.record));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn reclaim(&self, runs_max: usize) -> Result<u64> {
+        let mut total = 0;
+        for _ in 0..runs_max {
+            match self.volumes.reclaim(self.punch_bytes_min)? {
+                0 => break,
+                bytes => total += bytes,
+            }
+        }
+        Ok(total)
+    }
+
+    /// Takes an id for one writer.
+    pub(super) fn claim(self: &Arc<Self>, id: ExtentId) -> Result<Claim> {
+        if !self.writing.lock().insert(id) {
+            return Err(Error::conflict(format!("extent {id} is being written")));
+        }
+        Ok(Claim { store: self.clone(), id })
+    }
+}
+
+/// One writer's hold on an id.
+pub(super) struct Claim {
+    store: Arc<Inner>,
+    id: ExtentId,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.store.writing.lock().remove(&self.id);
+    }
+}
+
+fn missing(id: ExtentId) -> Error {
+    Error::not_found(format!("extent {id} is not here"))
+}

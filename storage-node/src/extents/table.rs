@@ -1,0 +1,210 @@
+//! The table of extents as the store uses it: in RocksDB, or, for tests that cut the power of a
+//! simulated disk, in memory.
+
+use martlet_protocol::{ExtentId, Result};
+
+use crate::index::ExtentTable;
+
+use super::row::Row;
+
+#[cfg(test)]
+pub(super) use memory::MemoryTable;
+
+/// Rows of at most this many extents are in memory at a time.
+const PAGE: usize = 4096;
+
+/// Where the rows are.
+#[derive(Clone)]
+pub struct Table(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Rocks(ExtentTable),
+    #[cfg(test)]
+    Memory(MemoryTable),
+}
+
+impl From<ExtentTable> for Table {
+    fn from(table: ExtentTable) -> Self {
+        Self(Kind::Rocks(table))
+    }
+}
+
+#[cfg(test)]
+impl From<MemoryTable> for Table {
+    fn from(table: MemoryTable) -> Self {
+        Self(Kind::Memory(table))
+    }
+}
+
+macro_rules! either {
+    ($self:expr, $table:ident => $call:expr) => {
+        match &$self.0 {
+            Kind::Rocks($table) => $call,
+            #[cfg(test)]
+            Kind::Memory($table) => $call,
+        }
+    };
+}
+
+impl Table {
+    pub(super) fn get(&self, id: ExtentId) -> Result<Option<Row>> {
+        let row = either!(self, table => table.get(&id))?;
+        row.map(|row| Row::decode(&row)).transpose()
+    }
+
+    pub(super) fn put(&self, row: &Row) -> Result<()> {
+        either!(self, table => table.put(&row.record.extent.id, &row.encode()))
+    }
+
+    pub(super) fn put_many(&self, rows: &[(ExtentId, Vec<u8>)]) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        either!(self, table => table.put_many(rows))
+    }
+
+    pub(super) fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
+        either!(self, table => table.remove_marked(ids, at_ms))
+    }
+
+    pub(super) fn is_marked(&self, id: ExtentId) -> Result<bool> {
+        either!(self, table => table.is_marked(&id))
+    }
+
+    pub(super) fn marks_before(&self, ms: u64, limit: usize) -> Result<Vec<ExtentId>> {
+        either!(self, table => table.marks_before(ms, limit))
+    }
+
+    pub(super) fn forget_marks(&self, ids: &[ExtentId]) -> Result<()> {
+        either!(self, table => table.forget_marks(ids))
+    }
+
+    /// Removes the rows of extents that the disk doesn't have.
+    pub(super) fn forget(&self, ids: &[ExtentId]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        either!(self, table => table.forget(ids))
+    }
+
+    /// Makes the rows durable that were put so far, without waiting for it.
+    pub(super) fn flush(&self) -> Result<()> {
+        either!(self, table => table.flush())
+    }
+
+    pub(super) fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<Row>> {
+        let rows = either!(self, table => table.list(after, limit))?;
+        rows.iter().map(|(_, row)| Row::decode(row)).collect()
+    }
+
+    /// Calls `visit` with every row.
+    pub(super) fn each(&self, mut visit: impl FnMut(Row)) -> Result<()> {
+        let mut after = None;
+        loop {
+            let page = self.list(after, PAGE)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.record.extent.id);
+            page.into_iter().for_each(&mut visit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod memory {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::{ExtentId, Result};
+    use crate::disk::FaultyDisk;
+
+    type Rows = BTreeMap<ExtentId, Vec<u8>>;
+
+    /// A table whose rows are lost at a power cut and whose marks are not. Setting marks is a step
+    /// of the faulty disk, so power can be cut before it.
+    #[derive(Clone, Default)]
+    pub(in super::super) struct MemoryTable {
+        rows: Arc<Mutex<Rows>>,
+        marks: Arc<Mutex<BTreeMap<ExtentId, u64>>>,
+        power: Option<FaultyDisk>,
+    }
+
+    impl MemoryTable {
+        pub(in super::super) fn powered_by(&self, disk: &FaultyDisk, keep_rows: bool) -> Self {
+            let rows = if keep_rows { self.rows.lock().clone() } else { Rows::new() };
+            let marks = self.marks.lock().clone();
+            Self {
+                rows: Arc::new(Mutex::new(rows)),
+                marks: Arc::new(Mutex::new(marks)),
+                power: Some(disk.clone()),
+            }
+        }
+
+        fn step(&self) -> Result<()> {
+            self.power.as_ref().map_or(Ok(()), FaultyDisk::step)
+        }
+
+        pub(super) fn get(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
+            Ok(self.rows.lock().get(id).cloned())
+        }
+
+        pub(super) fn put(&self, id: &ExtentId, row: &[u8]) -> Result<()> {
+            self.step()?;
+            self.rows.lock().insert(*id, row.to_vec());
+            Ok(())
+        }
+
+        pub(super) fn put_many(&self, rows: &[(ExtentId, Vec<u8>)]) -> Result<()> {
+            self.step()?;
+            self.rows.lock().extend(rows.iter().cloned());
+            Ok(())
+        }
+
+        pub(super) fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
+            self.step()?;
+            for id in ids {
+                self.rows.lock().remove(id);
+                self.marks.lock().insert(*id, at_ms);
+            }
+            Ok(())
+        }
+
+        pub(super) fn is_marked(&self, id: &ExtentId) -> Result<bool> {
+            Ok(self.marks.lock().contains_key(id))
+        }
+
+        pub(super) fn marks_before(&self, ms: u64, limit: usize) -> Result<Vec<ExtentId>> {
+            let marks = self.marks.lock();
+            let before = marks.iter().filter(|(_, at)| **at < ms).map(|(id, _)| *id);
+            Ok(before.take(limit).collect())
+        }
+
+        pub(super) fn forget_marks(&self, ids: &[ExtentId]) -> Result<()> {
+            self.marks.lock().retain(|id, _| !ids.contains(id));
+            Ok(())
+        }
+
+        pub(super) fn forget(&self, ids: &[ExtentId]) -> Result<()> {
+            self.rows.lock().retain(|id, _| !ids.contains(id));
+            Ok(())
+        }
+
+        #[expect(clippy::unnecessary_wraps, reason = "as the table that can fail")]
+        pub(super) fn flush(&self) -> Result<()> {
+            let _ = self;
+            Ok(())
+        }
+
+        pub(super) fn list(
+            &self,
+            after: Option<ExtentId>,
+            limit: usize,
+        ) -> Result<Vec<(ExtentId, Vec<u8>)>> {
+            let rows = self.rows.lock();
+            let above = rows.iter().filter(|(id, _)| after.is_none_or(|after| **id > after));
+            Ok(above.take(limit).map(|(id, row)| (*id, row.clone())).collect())
+        }
+    }
+}

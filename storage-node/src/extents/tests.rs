@@ -1,0 +1,116 @@
+//! Tests of the store as a whole, on a disk that fails on request.
+
+mod crash;
+mod faults;
+mod measure;
+mod posix;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use martlet_protocol::extent::{ExtentRole, Owner};
+use martlet_protocol::id::{BucketId, WriteId};
+use martlet_protocol::{ErrorKind, SystemClock};
+
+use super::table::MemoryTable;
+use super::*;
+use crate::disk::{Fault, FaultyDisk};
+
+const ROOT: &str = "/device";
+
+/// Small enough that a handful of extents fills a volume.
+fn options() -> ExtentOptions {
+    ExtentOptions {
+        volume_bytes: 512 * 1024,
+        volume_step_bytes: 128 * 1024,
+        open_files_max: 4,
+        punch_bytes_min: 32 * 1024,
+        ..ExtentOptions::default()
+    }
+}
+
+/// A store on a faulty disk, and its table.
+fn open(disk: &FaultyDisk, table: &MemoryTable) -> Result<(ExtentStore, RecoveryReport)> {
+    let (disk, clock) = (Arc::new(disk.clone()), Arc::new(SystemClock));
+    ExtentStore::open(Path::new(ROOT), disk, table.clone(), clock, options())
+}
+
+fn fresh(seed: u64) -> (FaultyDisk, MemoryTable) {
+    let disk = FaultyDisk::new(seed);
+    let table = MemoryTable::default().powered_by(&disk, false);
+    (disk, table)
+}
+
+fn pattern(id: ExtentId, length: usize) -> Bytes {
+    (0..length).map(|at| id.0[at % 16].wrapping_add((at / 16 % 251) as u8)).collect()
+}
+
+fn new(id: ExtentId, length: Option<u64>) -> NewExtent {
+    let owner = Owner {
+        bucket: BucketId([1; 16]),
+        key: "key".to_owned(),
+        write_id: WriteId([2; 16]),
+        upload: None,
+        role: ExtentRole::Data,
+        offset: 0,
+    };
+    NewExtent { id, owner, length }
+}
+
+fn body(bytes: &Bytes) -> ByteStream {
+    let pieces: Vec<_> = bytes.chunks(100_000).map(|piece| Ok(bytes.slice_ref(piece))).collect();
+    futures::stream::iter(pieces).boxed()
+}
+
+async fn put(store: &ExtentStore, id: ExtentId, length: usize) -> Result<ExtentRef> {
+    let bytes = pattern(id, length);
+    store.write(new(id, Some(length as u64)), 1, body(&bytes)).await
+}
+
+async fn get(store: &ExtentStore, id: ExtentId) -> Result<Bytes> {
+    let length = store.stat(id).await?.record.extent.length;
+    let stream = store.read(id, 0..u64::from(length)).await?;
+    let pieces: Vec<Bytes> = stream.try_collect().await?;
+    Ok(pieces.concat().into())
+}
+
+/// What a reader finds: the extent, whole; or nothing. Anything else is a failure.
+async fn is_there(store: &ExtentStore, id: ExtentId, length: usize) -> bool {
+    match get(store, id).await {
+        Ok(bytes) => {
+            assert!(bytes == pattern(id, length), "{id} is not what was written");
+            true
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+            false
+        }
+    }
+}
+
+/// That nothing but the extents takes space: every file is one of them, and every byte of a volume
+/// is theirs or free.
+async fn no_leaks(store: &ExtentStore, disk: &FaultyDisk) {
+    let records = store.list(None, 10_000).await.unwrap();
+    let (mut files, mut packed_bytes) = (Vec::new(), 0);
+    for record in &records {
+        let location = store.stat(record.extent.id).await.unwrap().location;
+        match location.offset {
+            0 => files.push(location.path),
+            _ => packed_bytes += record::record_bytes(location.length),
+        }
+    }
+    files.sort();
+    let (volumes, others): (Vec<_>, Vec<_>) =
+        disk.names().into_iter().partition(|(path, _)| path.extension().is_some());
+    let others: Vec<_> = others.into_iter().map(|(path, _)| path).collect();
+    assert_eq!(others, files, "files that are no extents, or the other way round");
+    let usage = store.usage();
+    let usable: u64 = volumes.iter().map(|(_, bytes)| bytes - 4096).sum();
+    assert_eq!(usable, packed_bytes + usage.volume_free_bytes, "space of volumes");
+    let bytes = records.iter().map(|record| u64::from(record.extent.length)).sum::<u64>();
+    assert_eq!((usage.extents, usage.bytes), (records.len() as u64, bytes));
+    assert_eq!(usage.quarantined, 0);
+}

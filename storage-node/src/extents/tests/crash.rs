@@ -1,0 +1,149 @@
+//! The power is cut at every call to the disk, of every kind of change, and of the recovery after.
+
+use super::*;
+
+/// Bytes of an extent in a volume, and of one in a file of its own.
+const LENGTHS: [usize; 2] = [70_000, 1_200_000];
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// A new extent.
+    Put(usize),
+    /// A new extent, then the old one is deleted.
+    Overwrite(usize),
+    /// The old extent is deleted.
+    Delete(usize),
+}
+
+impl Change {
+    fn length(self) -> usize {
+        let (Self::Put(length) | Self::Overwrite(length) | Self::Delete(length)) = self;
+        length
+    }
+}
+
+/// Names of what a change works on.
+const OLD: ExtentId = ExtentId([1; 16]);
+const NEW: ExtentId = ExtentId([2; 16]);
+const BYSTANDERS: [ExtentId; 2] = [ExtentId([3; 16]), ExtentId([4; 16])];
+
+/// What was acknowledged before the power went.
+#[derive(Clone, Copy, Debug, Default)]
+struct Acknowledged {
+    put: bool,
+    deleted: bool,
+}
+
+async fn set_up(store: &ExtentStore, change: Change) {
+    for (id, length) in BYSTANDERS.into_iter().zip(LENGTHS) {
+        put(store, id, length).await.unwrap();
+    }
+    put(store, OLD, change.length()).await.unwrap();
+}
+
+async fn run(store: &ExtentStore, change: Change) -> Acknowledged {
+    let mut acknowledged = Acknowledged::default();
+    if matches!(change, Change::Put(_) | Change::Overwrite(_)) {
+        acknowledged.put = put(store, NEW, change.length()).await.is_ok();
+        if !acknowledged.put {
+            return acknowledged;
+        }
+    }
+    if matches!(change, Change::Delete(_) | Change::Overwrite(_)) {
+        acknowledged.deleted = store.delete(&[OLD]).await.is_ok();
+    }
+    acknowledged
+}
+
+/// What must hold after the power came back.
+async fn check(store: &ExtentStore, disk: &FaultyDisk, change: Change, known: Acknowledged) {
+    for (id, length) in BYSTANDERS.into_iter().zip(LENGTHS) {
+        assert!(is_there(store, id, length).await, "a bystander is gone");
+    }
+    let deletes = matches!(change, Change::Delete(_) | Change::Overwrite(_));
+    let old = is_there(store, OLD, change.length()).await;
+    assert!(old || deletes, "it was never deleted");
+    assert!(!old || !known.deleted, "a deleted extent is back");
+    let new = is_there(store, NEW, change.length()).await;
+    assert!(new || !known.put, "an acknowledged extent is gone");
+    no_leaks(store, disk).await;
+    let another = ExtentId([9; 16]);
+    put(store, another, change.length()).await.unwrap();
+    assert!(is_there(store, another, change.length()).await);
+}
+
+/// Cuts the power after `calls` calls of a change; false if it was over by then. Then the recovery
+/// loses power, too, after `again` calls, until one gets through.
+async fn cut(change: Change, seed: u64, calls: u64, again: u64, keep_rows: bool) -> bool {
+    let (disk, table) = fresh(seed);
+    let (store, _) = open(&disk, &table).unwrap();
+    set_up(&store, change).await;
+    disk.fail_after(calls, Fault::PowerCut);
+    let known = run(&store, change).await;
+    store.close();
+    let cut = disk.is_dead();
+    let (mut disk, mut table) = reboot(&disk, &table, keep_rows);
+    for _ in 0..3 {
+        disk.fail_after(again, Fault::PowerCut);
+        drop(open(&disk, &table));
+        (disk, table) = reboot(&disk, &table, keep_rows);
+    }
+    let (store, report) = open(&disk, &table).unwrap();
+    assert!(report.missing.is_empty() && report.quarantined == 0, "{report:?}");
+    check(&store, &disk, change, known).await;
+    store.close();
+    cut
+}
+
+fn reboot(disk: &FaultyDisk, table: &MemoryTable, keep_rows: bool) -> (FaultyDisk, MemoryTable) {
+    let disk = disk.reboot();
+    let table = table.powered_by(&disk, keep_rows);
+    (disk, table)
+}
+
+async fn at_every_call(change: impl Fn(usize) -> Change) {
+    let first = seed();
+    let mut cuts = 0;
+    for length in LENGTHS {
+        for keep_rows in [false, true] {
+            for round in 0..6 {
+                let mut calls = 0;
+                loop {
+                    let seed = first + round * 1000 + calls;
+                    let again = 3 + (seed * 7 + round) % 40;
+                    let change = change(length);
+                    eprintln!("{change:?} seed {seed} cut after {calls}, then {again}, {keep_rows}");
+                    if !cut(change, seed, calls, again, keep_rows).await {
+                        break;
+                    }
+                    (calls, cuts) = (calls + 1, cuts + 1);
+                }
+                assert!(calls >= 3, "only {calls} calls");
+            }
+        }
+    }
+    eprintln!("{cuts} cuts");
+}
+
+/// A seed from the clock, or the one that is asked for.
+fn seed() -> u64 {
+    let asked = std::env::var("MARTLET_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = asked.unwrap_or_else(|| SystemClock.now_ms() % 1_000_000);
+    eprintln!("MARTLET_SEED={seed}");
+    seed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_is_whole_or_absent_wherever_the_power_is_cut() {
+    at_every_call(Change::Put).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overwrite_leaves_the_old_or_the_new_wherever_the_power_is_cut() {
+    at_every_call(Change::Overwrite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delete_happened_or_not_wherever_the_power_is_cut() {
+    at_every_call(Change::Delete).await;
+}

@@ -1,0 +1,173 @@
+//! Errors of the disk, rot, and what the store says of them.
+
+use super::*;
+
+const PACKED: usize = 70_000;
+const FILE: usize = 1_200_000;
+
+fn id(byte: u8) -> ExtentId {
+    ExtentId([byte; 16])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_at_any_call_of_a_put_loses_nothing_that_was_acknowledged() {
+    for length in [PACKED, FILE] {
+        for fault in [Fault::Io, Fault::NoSpace] {
+            for calls in 0..30 {
+                let (disk, table) = fresh(calls);
+                let (store, _) = open(&disk, &table).unwrap();
+                put(&store, id(1), length).await.unwrap();
+                disk.fail_after(calls, fault);
+                let outcome = put(&store, id(2), length).await;
+                let suspect = store.suspect().is_some();
+                if let Err(error) = &outcome {
+                    let right = error.kind() == ErrorKind::Full || fault == Fault::Io;
+                    assert!(right, "{error}");
+                }
+                assert!(is_there(&store, id(1), length).await);
+                assert_eq!(outcome.is_ok(), is_there(&store, id(2), length).await);
+                if suspect {
+                    let error = put(&store, id(3), length).await.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                } else {
+                    put(&store, id(3), length).await.unwrap();
+                }
+                let clean = store.close();
+                assert!(!suspect || !clean);
+                let disk = disk.reboot();
+                let table = table.powered_by(&disk, calls % 2 == 0);
+                let (store, _) = open(&disk, &table).unwrap();
+                assert!(is_there(&store, id(1), length).await);
+                assert!(is_there(&store, id(2), length).await || outcome.is_err());
+                assert_eq!(is_there(&store, id(3), length).await, !suspect);
+                no_leaks(&store, &disk).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flipped_bit_is_never_served_and_the_extent_is_set_aside() {
+    for length in [PACKED, FILE] {
+        for at in [0, 65_535, 65_536, length as u64 - 1] {
+            let (disk, table) = fresh(at);
+            let (store, _) = open(&disk, &table).unwrap();
+            put(&store, id(1), length).await.unwrap();
+            put(&store, id(2), length).await.unwrap();
+            let location = store.stat(id(1)).await.unwrap().location;
+            disk.flip(&location.path, location.offset + at);
+            let error = get(&store, id(1)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            let usage = store.usage();
+            assert_eq!((usage.corrupt_reads, usage.quarantined, usage.extents), (1, 1, 1));
+            let again = store.read(id(1), 0..1).await.err().unwrap();
+            assert_eq!(again.kind(), ErrorKind::Corrupt, "no part of it is served any more");
+            assert_eq!(store.list(None, 9).await.unwrap().len(), 1);
+            assert!(is_there(&store, id(2), length).await);
+            store.close();
+            let (disk, table) = (disk.reboot(), table.clone());
+            let table = table.powered_by(&disk, at % 2 == 0);
+            let (store, report) = open(&disk, &table).unwrap();
+            assert!(report.missing.is_empty(), "{report:?}");
+            assert!(get(&store, id(1)).await.is_err(), "it is back");
+            assert_eq!(store.usage().quarantined, 1);
+            put(&store, id(3), length).await.unwrap();
+            assert!(is_there(&store, id(2), length).await);
+            assert!(is_there(&store, id(3), length).await, "the space set aside is left alone");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_that_are_not_touched_are_not_judged() {
+    let (disk, table) = fresh(7);
+    let (store, _) = open(&disk, &table).unwrap();
+    put(&store, id(1), FILE).await.unwrap();
+    let location = store.stat(id(1)).await.unwrap().location;
+    disk.flip(&location.path, 70_000);
+    let stream = store.read(id(1), 0..65_536).await.unwrap();
+    let pieces: Vec<Bytes> = stream.try_collect().await.unwrap();
+    assert_eq!(pieces.concat(), pattern(id(1), FILE)[..65_536]);
+    assert!(store.read(id(1), 65_536..65_537).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotten_description_is_set_aside_when_it_is_found() {
+    for (length, back) in [(PACKED, false), (FILE, true)] {
+        let (disk, table) = fresh(1);
+        let (store, _) = open(&disk, &table).unwrap();
+        put(&store, id(1), length).await.unwrap();
+        let location = store.stat(id(1)).await.unwrap().location;
+        store.close();
+        // The head of a record lies before its bytes, that of a file at its end.
+        let file_bytes = disk.names().iter().find(|(path, _)| *path == location.path).unwrap().1;
+        let at = if back { file_bytes - 512 + 100 } else { location.offset - 4096 + 100 };
+        disk.flip(&location.path, at);
+        for keep_rows in [true, false] {
+            let disk = disk.reboot();
+            let table = table.powered_by(&disk, keep_rows);
+            let (store, report) = open(&disk, &table).unwrap();
+            assert!(get(&store, id(1)).await.is_err());
+            assert_eq!(store.usage().quarantined, 1, "{report:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_above_its_mark_takes_no_more_and_gives_back_what_is_deleted() {
+    let (disk, table) = fresh(3);
+    let (store, _) = {
+        let (disk, clock) = (Arc::new(disk.clone()), Arc::new(SystemClock));
+        let options = ExtentOptions { reserve_bytes: 1_000_000, ..options() };
+        ExtentStore::open(Path::new(ROOT), disk, table, clock, options).unwrap()
+    };
+    for byte in 1..=6 {
+        put(&store, id(byte), PACKED).await.unwrap();
+    }
+    disk.set_free_bytes(1_000_000);
+    tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    assert_eq!(put(&store, id(10), FILE).await.unwrap_err().kind(), ErrorKind::Full);
+    assert!(is_there(&store, id(1), PACKED).await);
+    let ids: Vec<_> = (1..=5).map(id).collect();
+    store.delete(&ids).await.unwrap();
+    put(&store, id(11), PACKED).await.unwrap();
+    let free = store.usage().volume_free_bytes;
+    let given = store.reclaim(10).await.unwrap();
+    assert!(given >= 3 * PACKED as u64, "{given} bytes");
+    assert_eq!(store.usage().volume_free_bytes, free, "it can be written again");
+    assert_eq!(store.reclaim(10).await.unwrap(), 0);
+    assert!(is_there(&store, id(6), PACKED).await && is_there(&store, id(11), PACKED).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_id_is_used_once() {
+    let (disk, table) = fresh(5);
+    let (store, _) = open(&disk, &table).unwrap();
+    for length in [PACKED, FILE] {
+        put(&store, id(1), length).await.ok();
+        for other in [PACKED, FILE] {
+            assert_eq!(put(&store, id(1), other).await.unwrap_err().kind(), ErrorKind::Conflict);
+        }
+        store.delete(&[id(1)]).await.unwrap();
+        let error = put(&store, id(1), length).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "a delete that came first has won: {error}");
+    }
+    assert_eq!(store.forget_marks(SystemClock.now_ms() + 1, 10).await.unwrap(), 1);
+    put(&store, id(1), PACKED).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_writers_share_a_sync() {
+    let (disk, table) = fresh(6);
+    let (store, _) = open(&disk, &table).unwrap();
+    let writes = (0..64u8).map(|byte| put(&store, id(byte + 1), 4096));
+    for outcome in futures::future::join_all(writes).await {
+        outcome.unwrap();
+    }
+    let usage = store.usage();
+    assert_eq!((usage.writes, usage.extents), (64, 64));
+    assert!(usage.syncs < 32, "{} syncs", usage.syncs);
+    assert!(store.close());
+    let error = put(&store, id(99), 10).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}

@@ -1,0 +1,1 @@
+//! What extents cost. Run with `--ignored --nocapture`; the figures are for reading.

@@ -1,0 +1,162 @@
+//! The volumes of a store: files in which packed extents lie, and the space in them.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use martlet_protocol::id::random_bytes;
+use martlet_protocol::limits::ALIGN_BYTES;
+use martlet_protocol::{Error, ErrorKind, Result};
+use parking_lot::{Mutex, RwLock};
+
+use crate::disk::{Caching, Disk, DiskFile};
+
+use super::lease::Leases;
+use super::record::{Run, VolumeHead};
+use super::seal::Seal;
+use super::space::SpaceMap;
+
+/// An open volume.
+#[derive(Debug)]
+pub(super) struct Volume {
+    pub(super) number: u32,
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) seal: Seal,
+    /// How far it is preallocated.
+    bytes: AtomicU64,
+}
+
+impl Volume {
+    pub(super) fn new(
+        head: &VolumeHead,
+        path: PathBuf,
+        file: Arc<dyn DiskFile>,
+        bytes: u64,
+    ) -> Self {
+        let seal = Seal::volume(&head.secret);
+        Self { number: head.number, path, file, seal, bytes: AtomicU64::new(bytes) }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+}
+
+/// All volumes.
+#[derive(Debug)]
+pub(super) struct Volumes {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    volume_bytes: u64,
+    step_bytes: u64,
+    by_number: RwLock<BTreeMap<u32, Arc<Volume>>>,
+    space: Arc<Mutex<SpaceMap>>,
+    pub(super) leases: Leases,
+}
+
+impl Volumes {
+    pub(super) fn new(
+        disk: Arc<dyn Disk>,
+        folder: PathBuf,
+        volume_bytes: u64,
+        step_bytes: u64,
+    ) -> Self {
+        let space = Arc::new(Mutex::new(SpaceMap::default()));
+        let leases = Leases::new(space.clone());
+        let by_number = RwLock::default();
+        Self { disk, folder, volume_bytes, step_bytes, by_number, space, leases }
+    }
+
+    pub(super) fn add(&self, volume: Volume) -> Arc<Volume> {
+        let volume = Arc::new(volume);
+        self.by_number.write().insert(volume.number, volume.clone());
+        volume
+    }
+
+    pub(super) fn get(&self, number: u32) -> Result<Arc<Volume>> {
+        let found = self.by_number.read().get(&number).cloned();
+        found.ok_or_else(|| Error::corrupt(format!("volume {number} is not there")))
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Volume>> {
+        self.by_number.read().values().cloned().collect()
+    }
+
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.space.lock().free_bytes()
+    }
+
+    /// Declares space free that never held anything since the store was opened, or never at all.
+    pub(super) fn free(&self, run: Run) {
+        self.space.lock().grow(run);
+    }
+
+    /// Gives back space whose record never came to be.
+    pub(super) fn release(&self, run: Run) {
+        self.space.lock().release(run);
+    }
+
+    /// Space for a record: freed space first, for overwriting is cheaper than growing. Only the
+    /// committer calls this.
+    pub(super) fn allocate(&self, bytes: u64) -> Result<Run> {
+        loop {
+            if let Some(run) = self.space.lock().allocate(bytes) {
+                return Ok(run);
+            }
+            self.grow(bytes)?;
+        }
+    }
+
+    fn grow(&self, bytes: u64) -> Result<()> {
+        let last = self.by_number.read().last_key_value().map(|(_, volume)| volume.clone());
+        let volume = match last {
+            Some(volume) if volume.bytes() + bytes <= self.volume_bytes => volume,
+            last => {
+                let number = last.map_or(0, |volume| volume.number + 1);
+                return self.create(number);
+            }
+        };
+        let (from, room) = (volume.bytes(), self.volume_bytes - volume.bytes());
+        let wanted = self.step_bytes.max(bytes).min(room);
+        let grown = match volume.file.allocate(from, wanted) {
+            Err(error) if error.kind() == ErrorKind::Full && wanted > bytes => {
+                volume.file.allocate(from, bytes).map(|()| bytes)
+            }
+            outcome => outcome.map(|()| wanted),
+        }?;
+        volume.bytes.store(from + grown, Ordering::Release);
+        self.free(Run { volume: volume.number, offset: from, bytes: grown });
+        Ok(())
+    }
+
+    /// Makes a volume that holds nothing but its head yet.
+    fn create(&self, number: u32) -> Result<()> {
+        let path = self.folder.join(format!("{number}.vol"));
+        let file = self.disk.create(&path, Caching::Cached)?;
+        let head = VolumeHead { number, secret: random_bytes() };
+        let durable = file
+            .write_at(&[IoSlice::new(&head.encode())], 0)
+            .and_then(|()| file.sync())
+            .and_then(|()| self.disk.sync_dir(&self.folder));
+        if let Err(error) = durable {
+            // The name must not stand in the way of the next attempt.
+            let _ = self.disk.unlink(&path);
+            return Err(error);
+        }
+        self.add(Volume::new(&head, path, file, ALIGN_BYTES));
+        Ok(())
+    }
+
+    /// Gives one long stretch of freed space back to the file system; 0 when there is none.
+    pub(super) fn reclaim(&self, bytes_min: u64) -> Result<u64> {
+        let Some(run) = self.space.lock().take_stale(bytes_min) else { return Ok(0) };
+        let punched = self
+            .get(run.volume)
+            .and_then(|volume| volume.file.punch(run.offset, run.bytes));
+        self.free(run);
+        punched.map(|()| run.bytes)
+    }
+}

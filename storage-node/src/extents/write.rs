@@ -1,0 +1,128 @@
+//! The way in: a body becomes a record in a volume or a file of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use martlet_protocol::backend::NewExtent;
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
+use martlet_protocol::{ByteStream, Result};
+
+use super::blocks::BlockHasher;
+use super::buffer::{ALIGN, BUFFER_BYTES, Pooled};
+use super::committer::{Packed, deleted, refuse_taken};
+use super::file_write::FileWriter;
+use super::gather::Gather;
+use super::record;
+use super::row::{Place, Row};
+use super::seal::Description;
+use super::store::{Claim, Inner};
+use crate::index::blocking;
+
+/// Stores an extent, durably.
+pub(super) async fn write(
+    store: &Arc<Inner>,
+    new: NewExtent,
+    birth_ms: u64,
+    body: ByteStream,
+) -> Result<ExtentRef> {
+    store.suspect.check()?;
+    let mut gather = Gather::new(body, new.length)?;
+    let claim = store.claim(new.id)?;
+    let extent = ExtentRef { id: new.id, length: 0, blake3: [0; 32] };
+    let facts = ExtentRecord { extent, owner: new.owner, birth_ms };
+    let extent = if new.length.is_some_and(|length| length > PACKED_BYTES_MAX) {
+        let first = store.pool.take(BUFFER_BYTES);
+        file(store, gather, first, facts, new.length, claim).await?
+    } else {
+        let room = new.length.map_or(CHUNK_BYTES, bytes_in_memory);
+        let mut buffer = store.pool.take(ALIGN + room.next_multiple_of(ALIGN));
+        // The header's place.
+        buffer.all_mut()[..ALIGN].fill(0);
+        buffer.filled = ALIGN;
+        if gather.fill(&mut buffer, ALIGN + room).await? {
+            packed(store, buffer, facts).await?
+        } else {
+            // Longer than it could be known to be: the chunk moves to where a file begins.
+            let filled = buffer.filled;
+            buffer.all_mut().copy_within(ALIGN..filled, 0);
+            buffer.filled -= ALIGN;
+            file(store, gather, buffer, facts, new.length, claim).await?
+        }
+    };
+    store.counters.writes.fetch_add(1, Ordering::Relaxed);
+    Ok(extent)
+}
+
+/// A whole body of at most a chunk, behind the place of its header.
+async fn packed(
+    store: &Arc<Inner>,
+    mut buffer: Pooled,
+    facts: ExtentRecord,
+) -> Result<ExtentRef> {
+    let mut hasher = BlockHasher::default();
+    hasher.update(&buffer.all()[ALIGN..buffer.filled]);
+    let length = buffer.filled - ALIGN;
+    buffer.pad();
+    let (record, crcs) = described(facts, length as u64, &mut hasher);
+    let extent = record.extent;
+    let header = record::prepare(&Description { record: record.clone(), crcs })?;
+    if store.volumes.free_bytes() < buffer.filled as u64 {
+        store.headroom.admit(buffer.filled as u64)?;
+    }
+    store.committer.write(Packed { buffer, header, record }).await?;
+    Ok(extent)
+}
+
+async fn file(
+    store: &Arc<Inner>,
+    gather: Gather,
+    first: Pooled,
+    facts: ExtentRecord,
+    declared: Option<u64>,
+    claim: Claim,
+) -> Result<ExtentRef> {
+    let (inner, id) = (store.clone(), facts.extent.id);
+    let writer = blocking(move || {
+        refuse_taken(&inner.table, id)?;
+        inner.headroom.admit(declared.unwrap_or(EXTENT_BYTES_MAX))?;
+        FileWriter::create(&inner, id, declared)
+    })
+    .await?;
+    let (writer, record) = writer.take(gather, first, || store.pool.take(BUFFER_BYTES), facts).await?;
+    let inner = store.clone();
+    blocking(move || {
+        let _claim = claim;
+        publish(&inner, writer, record)
+    })
+    .await
+}
+
+/// Writes the row of a durable file.
+fn publish(store: &Inner, writer: FileWriter, record: ExtentRecord) -> Result<ExtentRef> {
+    let extent = record.extent;
+    let _gate = store.gate.read();
+    if store.table.is_marked(extent.id)? {
+        return Err(deleted(extent.id));
+    }
+    store.table.put(&Row { place: Place::File, record })?;
+    store.counters.added(u64::from(extent.length));
+    writer.keep();
+    Ok(extent)
+}
+
+/// What is known of an extent once all its bytes are.
+pub(super) fn described(
+    facts: ExtentRecord,
+    length: u64,
+    hasher: &mut BlockHasher,
+) -> (ExtentRecord, Vec<u32>) {
+    let length = u32::try_from(length).expect("the gatherer bounds an extent's length");
+    let (blake3, crcs) = hasher.finish();
+    let extent = ExtentRef { length, blake3, ..facts.extent };
+    (ExtentRecord { extent, ..facts }, crcs)
+}
+
+fn bytes_in_memory(length: u64) -> usize {
+    usize::try_from(length).expect("a packed extent fits in memory")
+}

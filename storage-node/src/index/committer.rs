@@ -1,0 +1,80 @@
+//! The one thread of a device that writes its index.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use martlet_protocol::{Clock, Error, Result};
+
+use super::database::Database;
+use super::fences::Fences;
+use super::group::{Committed, Conditions, Group};
+use super::queue::{Op, Queue};
+use crate::device::ballast::Ballast;
+use crate::metrics::IndexCounters;
+
+/// What the committer works with.
+pub(super) struct Committer {
+    pub(super) database: Arc<Database>,
+    pub(super) fences: Fences,
+    pub(super) queue: Arc<Queue>,
+    pub(super) ballast: Arc<Ballast>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) counters: Arc<IndexCounters>,
+}
+
+/// Nobody may wait for a thread that is gone, however it went.
+struct Abandon(Arc<Queue>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+impl Committer {
+    pub(super) fn spawn(self, name: &str) -> Result<JoinHandle<()>> {
+        let abandon = Abandon(self.queue.clone());
+        std::thread::Builder::new()
+            .name(format!("commit-{name}"))
+            .spawn(move || {
+                let _abandon = abandon;
+                self.run();
+            })
+            .map_err(|error| Error::internal("no thread for the committer").with_source(error))
+    }
+
+    fn run(&self) {
+        let mut ops = Vec::new();
+        while self.queue.take(&mut ops) {
+            self.commit(&mut ops);
+        }
+    }
+
+    /// Commits what was taken: one group, or more where an operation has to end one.
+    fn commit(&self, ops: &mut Vec<Op>) {
+        let mut group = Group::new(self.conditions());
+        for op in ops.drain(..) {
+            let ends = op.ends_group();
+            group.stage(op);
+            if ends {
+                self.end(group);
+                group = Group::new(self.conditions());
+            }
+        }
+        self.end(group);
+    }
+
+    fn end(&self, group: Group<'_>) {
+        let Committed { ops, bytes, synced } = group.commit();
+        self.counters.committed(ops, bytes, synced);
+    }
+
+    fn conditions(&self) -> Conditions<'_> {
+        Conditions {
+            database: &self.database,
+            fences: &self.fences,
+            now_ms: self.clock.now_ms(),
+            level: self.ballast.before_write(),
+        }
+    }
+}

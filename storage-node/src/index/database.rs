@@ -1,0 +1,225 @@
+//! RocksDB behind the few calls that the index makes, with its errors told as ours.
+
+use std::path::Path;
+
+use martlet_protocol::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use rocksdb::{
+    ColumnFamily, ColumnFamilyDescriptor, DB, DBPinnableSlice, DBRawIterator, FlushOptions,
+    ReadOptions, ReadTier, WriteBatch, WriteOptions,
+};
+
+use super::options::{self, Caches};
+
+/// A column family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    /// Register key → promise and entry.
+    Entries,
+    /// Register key → write id and inline bytes, apart so that listing never touches them.
+    Inline,
+    /// Extent id → where it lies.
+    Extents,
+    /// Deleted extents.
+    Marks,
+    /// Bodies of superseded entries, by time.
+    Garbage,
+    /// Fences.
+    Meta,
+}
+
+impl Family {
+    const ALL: [Self; 6] =
+        [Self::Entries, Self::Inline, Self::Extents, Self::Marks, Self::Garbage, Self::Meta];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Entries => "entries",
+            Self::Inline => "inline",
+            Self::Extents => "extents",
+            Self::Marks => "marks",
+            Self::Garbage => "garbage",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+/// An open index.
+pub(crate) struct Database {
+    db: DB,
+    synced: WriteOptions,
+    unlogged: WriteOptions,
+    cached: ReadOptions,
+    anywhere: ReadOptions,
+    fault: Mutex<Option<String>>,
+}
+
+/// What a read that may not wait found.
+pub(crate) enum Cached<T> {
+    /// What there is.
+    Known(T),
+    /// The disk must be asked.
+    OnDisk,
+}
+
+impl Database {
+    /// Opens the index in `folder`, or makes it. A log that lost a synced write is refused.
+    pub(crate) fn open(folder: &Path, caches: &Caches) -> Result<Self> {
+        let families = Family::ALL
+            .map(|family| ColumnFamilyDescriptor::new(family.name(), options::family(family, caches)));
+        let db = DB::open_cf_descriptors(&options::database(caches), folder, families)
+            .map_err(|error| told(&error, &format!("the index in {} does not open", folder.display())))?;
+        let mut synced = WriteOptions::default();
+        synced.set_sync(true);
+        let mut unlogged = WriteOptions::default();
+        unlogged.disable_wal(true);
+        let mut cached = ReadOptions::default();
+        cached.set_read_tier(ReadTier::BlockCache);
+        let anywhere = ReadOptions::default();
+        Ok(Self { db, synced, unlogged, cached, anywhere, fault: Mutex::new(None) })
+    }
+
+    pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
+        self.db.cf_handle(family.name()).expect("every family is opened with the index")
+    }
+
+    pub(crate) fn get(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.get_pinned(family, key)?.map(|value| value.to_vec()))
+    }
+
+    /// A value where it lies, without a copy.
+    pub(crate) fn get_pinned(
+        &self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<DBPinnableSlice<'_>>> {
+        self.db
+            .get_pinned_cf_opt(self.family(family), key, &self.anywhere)
+            .map_err(|error| read_failed(&error))
+    }
+
+    /// A value, if memory has it: for threads that may not wait for a disk.
+    pub(crate) fn get_cached(
+        &self,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Cached<Option<DBPinnableSlice<'_>>>> {
+        match self.db.get_pinned_cf_opt(self.family(family), key, &self.cached) {
+            Ok(value) => Ok(Cached::Known(value)),
+            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => Ok(Cached::OnDisk),
+            Err(error) => Err(read_failed(&error)),
+        }
+    }
+
+    /// Two values as they were at one moment.
+    pub(crate) fn get_together(
+        &self,
+        families: [Family; 2],
+        key: &[u8],
+    ) -> Result<[Option<Vec<u8>>; 2]> {
+        let snapshot = self.db.snapshot();
+        let get = |family| {
+            snapshot.get_cf(self.family(family), key).map_err(|error| read_failed(&error))
+        };
+        Ok([get(families[0])?, get(families[1])?])
+    }
+
+    /// Walks at most `limit` rows of `[lower, upper)`.
+    pub(crate) fn scan(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+        limit: usize,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut rows = self.iterate(family, upper);
+        rows.seek(lower);
+        for _ in 0..limit {
+            let Some((key, value)) = rows.item() else { break };
+            visit(key, value)?;
+            rows.next();
+        }
+        self.ended_well(&rows)
+    }
+
+    /// An iterator that stops below `upper`.
+    pub(crate) fn iterate(&self, family: Family, upper: &[u8]) -> DBRawIterator<'_> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(upper);
+        self.db.raw_iterator_cf_opt(self.family(family), options)
+    }
+
+    /// Whether an iterator stopped at its end and not at an error.
+    pub(crate) fn ended_well(&self, rows: &DBRawIterator<'_>) -> Result<()> {
+        rows.status().map_err(|error| read_failed(&error))
+    }
+
+    /// Writes a batch; when this returns it is on disk.
+    pub(crate) fn write_synced(&self, batch: WriteBatch) -> Result<()> {
+        self.write(batch, &self.synced)
+    }
+
+    /// Writes a batch that a crash may take back.
+    pub(crate) fn write_unlogged(&self, batch: WriteBatch) -> Result<()> {
+        self.write(batch, &self.unlogged)
+    }
+
+    fn write(&self, batch: WriteBatch, options: &WriteOptions) -> Result<()> {
+        self.healthy()?;
+        self.db.write_opt(batch, options).map_err(|error| {
+            let error = told(&error, "the index takes no write");
+            self.fault.lock().get_or_insert_with(|| error.to_string());
+            error
+        })
+    }
+
+    /// Refuses once a write has failed: what RocksDB then holds in memory may not be what is on
+    /// disk, so it takes no more until it was opened again.
+    pub(crate) fn healthy(&self) -> Result<()> {
+        match &*self.fault.lock() {
+            None => Ok(()),
+            Some(fault) => Err(Error::unavailable(format!("the index is being reopened: {fault}"))),
+        }
+    }
+
+    /// Why no more is written, if something failed.
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().clone()
+    }
+
+    /// Puts everything that was written without a log on disk.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let families = Family::ALL.map(|family| self.family(family));
+        self.db
+            .flush_cfs_opt(&families, &FlushOptions::default())
+            .map_err(|error| told(&error, "the index does not flush"))
+    }
+
+    /// Begins to put on disk what one family has in memory.
+    pub(crate) fn begin_flush(&self, family: Family) -> Result<()> {
+        let mut options = FlushOptions::default();
+        options.set_wait(false);
+        self.db
+            .flush_cf_opt(self.family(family), &options)
+            .map_err(|error| told(&error, "the index does not flush"))
+    }
+}
+
+fn read_failed(error: &rocksdb::Error) -> Error {
+    told(error, "the index does not read")
+}
+
+fn told(error: &rocksdb::Error, what: &str) -> Error {
+    let kind = match error.kind() {
+        rocksdb::ErrorKind::Corruption => ErrorKind::Corrupt,
+        rocksdb::ErrorKind::IOError if is_no_space(error.as_ref()) => ErrorKind::Full,
+        _ => ErrorKind::Internal,
+    };
+    Error::new(kind, what).with_source(error.clone())
+}
+
+/// RocksDB tells errno only in words.
+fn is_no_space(message: &str) -> bool {
+    message.contains("No space left on device") || message.contains("Disk quota exceeded")
+}

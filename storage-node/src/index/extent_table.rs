@@ -1,0 +1,224 @@
+//! The extents of a device by id, and the dated marks of those that were deleted (rule X4).
+//!
+//! ```text
+//! extents   id (16)                     → row, as the extent store encodes it
+//! marks     0 | id (16)                 → time of the delete in ms (8, big-endian)
+//! marks     1 | time (8) | id (16)      → nothing: the same marks, by age
+//! ```
+//!
+//! Rows are a cache of what lies beside the extents themselves: they are written without WAL, and
+//! rebuilt after a crash. Marks exist nowhere else: they are synced, in one batch with the removal.
+//! Every call may touch the disk, so none belongs on a thread that serves connections.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use martlet_protocol::{Error, ExtentId, Result};
+use rocksdb::WriteBatch;
+
+use super::database::{Database, Family};
+use super::options::Caches;
+
+const BY_ID: u8 = 0;
+const BY_AGE: u8 = 1;
+const AGE_KEY_BYTES: usize = 1 + 8 + 16;
+
+/// A handle on the table; clones share it.
+#[derive(Clone)]
+pub struct ExtentTable {
+    database: Arc<Database>,
+}
+
+impl std::fmt::Debug for ExtentTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ExtentTable")
+    }
+}
+
+impl ExtentTable {
+    pub(crate) fn new(database: Arc<Database>) -> Self {
+        Self { database }
+    }
+
+    /// A table in an index of its own, for a store that stands alone.
+    pub fn open(folder: &Path) -> Result<Self> {
+        Ok(Self::new(Arc::new(Database::open(folder, &Caches::default())?)))
+    }
+
+    /// The row of an extent.
+    pub fn get(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
+        self.database.get(Family::Extents, &id.0)
+    }
+
+    /// Writes the row of an extent.
+    pub fn put(&self, id: &ExtentId, row: &[u8]) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        batch.put_cf(self.database.family(Family::Extents), id.0, row);
+        self.database.write_unlogged(batch)
+    }
+
+    /// Writes many rows at once.
+    pub fn put_many(&self, rows: &[(ExtentId, Vec<u8>)]) -> Result<()> {
+        let family = self.database.family(Family::Extents);
+        let mut batch = WriteBatch::default();
+        for (id, row) in rows {
+            batch.put_cf(family, id.0, row);
+        }
+        self.database.write_unlogged(batch)
+    }
+
+    /// Removes rows and marks their extents as deleted at `at_ms`, durably: when this returns, the
+    /// space of the extents may be used again (rule X6).
+    pub fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
+        let extents = self.database.family(Family::Extents);
+        let marks = self.database.family(Family::Marks);
+        let mut batch = WriteBatch::default();
+        for id in ids {
+            batch.delete_cf(extents, id.0);
+            if let Some(earlier_ms) = self.marked_at(id)? {
+                batch.delete_cf(marks, age_key(earlier_ms, id));
+            }
+            batch.put_cf(marks, id_key(id), at_ms.to_be_bytes());
+            batch.put_cf(marks, age_key(at_ms, id), []);
+        }
+        self.database.write_synced(batch)
+    }
+
+    /// Whether an extent is marked as deleted.
+    pub fn is_marked(&self, id: &ExtentId) -> Result<bool> {
+        Ok(self.marked_at(id)?.is_some())
+    }
+
+    /// Extents that were marked before `ms`, the oldest marks first.
+    pub fn marks_before(&self, ms: u64, limit: usize) -> Result<Vec<ExtentId>> {
+        let mut keys = Vec::new();
+        let upper = age_key(ms, &ExtentId([0; 16]));
+        self.database.scan(Family::Marks, &[BY_AGE], &upper, limit, |key, _| {
+            keys.push(extent_id(key.get(9..AGE_KEY_BYTES).unwrap_or_default())?);
+            Ok(())
+        })?;
+        Ok(keys)
+    }
+
+    /// Forgets marks whose grace time is over.
+    pub fn forget_marks(&self, ids: &[ExtentId]) -> Result<()> {
+        let marks = self.database.family(Family::Marks);
+        let mut batch = WriteBatch::default();
+        for id in ids {
+            if let Some(at_ms) = self.marked_at(id)? {
+                batch.delete_cf(marks, id_key(id));
+                batch.delete_cf(marks, age_key(at_ms, id));
+            }
+        }
+        self.database.write_synced(batch)
+    }
+
+    /// Rows of ids above `after`, in the order of their ids.
+    pub fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<(ExtentId, Vec<u8>)>> {
+        let mut lower = after.map_or_else(Vec::new, |id| id.0.to_vec());
+        if after.is_some() {
+            lower.push(0);
+        }
+        let mut rows = Vec::new();
+        self.database.scan(Family::Extents, &lower, &[0xff; 17], limit, |key, row| {
+            rows.push((extent_id(key)?, row.to_vec()));
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    /// Removes the rows of extents that the disk doesn't have. Marks stay.
+    pub fn forget(&self, ids: &[ExtentId]) -> Result<()> {
+        let extents = self.database.family(Family::Extents);
+        let mut batch = WriteBatch::default();
+        for id in ids {
+            batch.delete_cf(extents, id.0);
+        }
+        self.database.write_unlogged(batch)
+    }
+
+    /// Begins to put on disk what was written without a log, and does not wait for the end of it.
+    pub fn flush(&self) -> Result<()> {
+        self.database.begin_flush(Family::Extents)
+    }
+
+    fn marked_at(&self, id: &ExtentId) -> Result<Option<u64>> {
+        let Some(value) = self.database.get(Family::Marks, &id_key(id))? else { return Ok(None) };
+        let at_ms = value
+            .try_into()
+            .map_err(|_| Error::corrupt(format!("the delete mark of extent {id} is malformed")))?;
+        Ok(Some(u64::from_be_bytes(at_ms)))
+    }
+}
+
+fn id_key(id: &ExtentId) -> [u8; 17] {
+    let mut key = [BY_ID; 17];
+    key[1..].copy_from_slice(&id.0);
+    key
+}
+
+fn age_key(at_ms: u64, id: &ExtentId) -> [u8; AGE_KEY_BYTES] {
+    let mut key = [BY_AGE; AGE_KEY_BYTES];
+    key[1..9].copy_from_slice(&at_ms.to_be_bytes());
+    key[9..].copy_from_slice(&id.0);
+    key
+}
+
+fn extent_id(bytes: &[u8]) -> Result<ExtentId> {
+    let id = bytes.try_into().map_err(|_| Error::corrupt("an extent's key is malformed"))?;
+    Ok(ExtentId(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(byte: u8) -> ExtentId {
+        ExtentId([byte; 16])
+    }
+
+    #[test]
+    fn rows_are_listed_by_id_and_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = ExtentTable::open(folder.path()).unwrap();
+        table.put(&id(2), b"two").unwrap();
+        table.put_many(&[(id(1), b"one".to_vec()), (id(0xff), b"last".to_vec())]).unwrap();
+        assert_eq!(table.get(&id(2)).unwrap().unwrap(), b"two");
+        let ids = |rows: Vec<(ExtentId, Vec<u8>)>| {
+            rows.into_iter().map(|(id, _)| id.0[0]).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(table.list(None, 10).unwrap()), [1, 2, 0xff]);
+        assert_eq!(ids(table.list(Some(id(1)), 1).unwrap()), [2]);
+        assert_eq!(ids(table.list(Some(id(0xff)), 1).unwrap()), [0; 0]);
+        table.forget(&[id(1), id(0xff)]).unwrap();
+        assert_eq!(ids(table.list(None, 10).unwrap()), [2]);
+        table.flush().unwrap();
+        assert_eq!(ids(table.list(None, 10).unwrap()), [2]);
+    }
+
+    #[test]
+    fn a_delete_leaves_a_mark_until_it_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = ExtentTable::open(folder.path()).unwrap();
+        table.put(&id(1), b"one").unwrap();
+        table.remove_marked(&[id(1), id(3)], 100).unwrap();
+        table.remove_marked(&[id(2)], 50).unwrap();
+        assert!(table.get(&id(1)).unwrap().is_none());
+        assert!(table.is_marked(&id(3)).unwrap() && !table.is_marked(&id(4)).unwrap());
+        assert_eq!(table.marks_before(100, 10).unwrap(), [id(2)]);
+        assert_eq!(table.marks_before(101, 10).unwrap(), [id(2), id(1), id(3)]);
+        assert_eq!(table.marks_before(101, 1).unwrap(), [id(2)]);
+        table.forget_marks(&[id(2), id(9)]).unwrap();
+        assert_eq!(table.marks_before(101, 10).unwrap(), [id(1), id(3)]);
+    }
+
+    #[test]
+    fn a_mark_that_is_set_again_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = ExtentTable::open(folder.path()).unwrap();
+        table.remove_marked(&[id(1)], 10).unwrap();
+        table.remove_marked(&[id(1)], 20).unwrap();
+        assert!(table.marks_before(15, 10).unwrap().is_empty());
+        assert_eq!(table.marks_before(21, 10).unwrap(), [id(1)]);
+    }
+}

@@ -1,0 +1,100 @@
+//! What each bucket takes (rule M2): in memory, because every write asks.
+
+use std::collections::HashMap;
+
+use martlet_protocol::backend::BucketFence;
+use martlet_protocol::{BucketId, Error, Result};
+use parking_lot::RwLock;
+
+use super::database::{Database, Family};
+use super::rows::{self, FENCE_KEYS};
+
+/// The fences of an index, as they are on disk.
+#[derive(Default)]
+pub(super) struct Fences {
+    by_bucket: RwLock<HashMap<BucketId, BucketFence>>,
+}
+
+/// A change that becomes true once it is on disk.
+#[derive(Clone, Copy)]
+pub(super) enum FenceChange {
+    Set(BucketFence),
+    Remove(BucketId),
+}
+
+impl Fences {
+    pub(super) fn load(database: &Database) -> Result<Self> {
+        let mut by_bucket = HashMap::new();
+        let [lower, upper] = FENCE_KEYS;
+        database.scan(Family::Meta, lower, upper, usize::MAX, |key, row| {
+            let fence = rows::decode_fence(key, row)?;
+            by_bucket.insert(fence.bucket, fence);
+            Ok(())
+        })?;
+        Ok(Self { by_bucket: RwLock::new(by_bucket) })
+    }
+
+    /// Whether a first-hand write of `generation` is taken. A bucket without fence takes all.
+    pub(super) fn admits(&self, bucket: BucketId, generation: u64) -> bool {
+        let by_bucket = self.by_bucket.read();
+        by_bucket.get(&bucket).is_none_or(|fence| fence.open && generation >= fence.generation)
+    }
+
+    /// Whether a fence says something new: one of a lower generation holds already.
+    pub(super) fn is_news(&self, fence: &BucketFence) -> bool {
+        let by_bucket = self.by_bucket.read();
+        by_bucket.get(&fence.bucket).is_none_or(|held| {
+            fence.generation >= held.generation && fence != held
+        })
+    }
+
+    /// Refuses unless the bucket takes no writes.
+    pub(super) fn check_closed(&self, bucket: BucketId) -> Result<()> {
+        match self.by_bucket.read().get(&bucket) {
+            Some(fence) if !fence.open => Ok(()),
+            _ => Err(Error::conflict(format!("bucket {bucket} is not closed"))),
+        }
+    }
+
+    pub(super) fn apply(&self, change: FenceChange) {
+        let mut by_bucket = self.by_bucket.write();
+        match change {
+            FenceChange::Set(fence) => by_bucket.insert(fence.bucket, fence),
+            FenceChange::Remove(bucket) => by_bucket.remove(&bucket),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUCKET: BucketId = BucketId([7; 16]);
+
+    fn fence(generation: u64, open: bool) -> BucketFence {
+        BucketFence { bucket: BUCKET, generation, open }
+    }
+
+    #[test]
+    fn a_bucket_without_fence_takes_all_and_one_with_takes_its_generation() {
+        let fences = Fences::default();
+        assert!(fences.admits(BUCKET, 0));
+        fences.apply(FenceChange::Set(fence(3, true)));
+        assert!(!fences.admits(BUCKET, 2) && fences.admits(BUCKET, 3) && fences.admits(BUCKET, 4));
+        fences.apply(FenceChange::Set(fence(4, false)));
+        assert!(!fences.admits(BUCKET, 9));
+        fences.apply(FenceChange::Remove(BUCKET));
+        assert!(fences.admits(BUCKET, 0));
+    }
+
+    #[test]
+    fn a_later_fence_is_never_talked_back() {
+        let fences = Fences::default();
+        fences.apply(FenceChange::Set(fence(3, true)));
+        assert!(!fences.is_news(&fence(2, false)) && !fences.is_news(&fence(3, true)));
+        assert!(fences.is_news(&fence(3, false)) && fences.is_news(&fence(4, true)));
+        assert!(fences.check_closed(BUCKET).is_err());
+        fences.apply(FenceChange::Set(fence(4, false)));
+        assert!(fences.check_closed(BUCKET).is_ok());
+    }
+}

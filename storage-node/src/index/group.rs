@@ -1,0 +1,288 @@
+//! One group of operations on its way into one synced batch.
+//!
+//! The group is the latch of rule R2: a register is read, judged and staged by one thread, over what
+//! the group's own earlier operations have staged. Nobody hears a word, refusals included, before the
+//! batch is on disk, so that no reply tells of something that a power cut could take back.
+
+use std::collections::HashMap;
+
+use martlet_protocol::backend::{BucketFence, WriteReply};
+use martlet_protocol::entry::Entry;
+use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
+use martlet_protocol::register::{Register, Verdict, WriteMode};
+use martlet_protocol::{BucketId, Error, Result, Stamp};
+use rocksdb::WriteBatch;
+
+use super::database::{Database, Family};
+use super::fences::{FenceChange, Fences};
+use super::queue::{Op, PromiseOp, Promised, Reply, WriteOp};
+use super::rows::{self, RegisterRow};
+use crate::device::ballast::Level;
+
+/// What the operations of a group are judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Conditions<'a> {
+    pub(super) database: &'a Database,
+    pub(super) fences: &'a Fences,
+    pub(super) now_ms: u64,
+    pub(super) level: Level,
+}
+
+/// Operations that become durable together.
+pub(super) struct Group<'a> {
+    conditions: Conditions<'a>,
+    batch: WriteBatch,
+    /// Registers as the group leaves them so far.
+    rows: HashMap<Vec<u8>, RegisterRow>,
+    fence: Option<FenceChange>,
+    answers: Vec<Answer>,
+}
+
+/// What an operation will hear once the group is on disk.
+enum Answer {
+    Write(Reply<WriteReply>, Result<WriteReply>),
+    Promise(Reply<Promised>, Result<Promised>),
+    Done(Reply<()>, Result<()>),
+}
+
+/// What became of a group.
+pub(super) struct Committed {
+    pub(super) ops: usize,
+    pub(super) bytes: usize,
+    /// Whether there was anything to sync.
+    pub(super) synced: bool,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn new(conditions: Conditions<'a>) -> Self {
+        Self {
+            conditions,
+            batch: WriteBatch::default(),
+            rows: HashMap::new(),
+            fence: None,
+            answers: Vec::new(),
+        }
+    }
+
+    /// Judges an operation and stages what it changes.
+    pub(super) fn stage(&mut self, op: Op) {
+        let answer = match op {
+            Op::Write(write, reply) => Answer::Write(reply, self.write(write)),
+            Op::Promise(promise, reply) => Answer::Promise(reply, self.promise(promise)),
+            Op::Fence(fence, reply) => {
+                self.set_fence(fence);
+                Answer::Done(reply, Ok(()))
+            }
+            Op::CheckClosed(bucket, reply) => {
+                Answer::Done(reply, self.conditions.fences.check_closed(bucket))
+            }
+            Op::Purge(bucket, reply) => Answer::Done(reply, self.purge(bucket)),
+            Op::Leave(garbage, reply) => {
+                let family = self.conditions.database.family(Family::Garbage);
+                for (key, row) in garbage {
+                    self.batch.put_cf(family, key, row);
+                }
+                Answer::Done(reply, Ok(()))
+            }
+            Op::Forget(garbage, reply) => {
+                let family = self.conditions.database.family(Family::Garbage);
+                for id in garbage {
+                    self.batch.delete_cf(family, id.0);
+                }
+                Answer::Done(reply, Ok(()))
+            }
+        };
+        self.answers.push(answer);
+    }
+
+    /// Writes the batch, then tells everyone.
+    pub(super) fn commit(self) -> Committed {
+        let ops = self.answers.len();
+        let bytes = self.batch.size_in_bytes();
+        let synced = !self.batch.is_empty();
+        let outcome = if synced {
+            self.conditions.database.write_synced(self.batch)
+        } else {
+            self.conditions.database.healthy()
+        };
+        if let (Ok(()), Some(change)) = (&outcome, self.fence) {
+            self.conditions.fences.apply(change);
+        }
+        for answer in self.answers {
+            answer.send(outcome.as_ref().err());
+        }
+        Committed { ops, bytes, synced }
+    }
+
+    fn write(&mut self, write: WriteOp) -> Result<WriteReply> {
+        let old = self.row(&write.key)?;
+        let before = old.register()?;
+        let mut register = before;
+        match register.write(write.order, write.write_id, write.mode) {
+            Verdict::Held => return Ok(WriteReply::Stored),
+            Verdict::Superseded => {
+                // With `keep_body` the extents may be those of the entry that is held.
+                if !write.keep_body {
+                    self.leave_garbage(&write.key, &write.row)?;
+                }
+                return Ok(WriteReply::Superseded);
+            }
+            verdict => {
+                if let Some(refusal) = self.refusal(&write, &before) {
+                    return Ok(refusal);
+                }
+                if let Verdict::Behind(floor) = verdict {
+                    return Ok(WriteReply::Behind(floor));
+                }
+            }
+        }
+        self.check_room(&write)?;
+        self.store(write, &old, register)?;
+        Ok(WriteReply::Stored)
+    }
+
+    /// Why a write may not be taken, whatever its order (rules M2, X2, C1, T2).
+    fn refusal(&self, write: &WriteOp, before: &Register) -> Option<WriteReply> {
+        let Conditions { fences, now_ms, .. } = self.conditions;
+        if !fences.admits(write.bucket, write.generation) {
+            return Some(WriteReply::Fenced);
+        }
+        let late = now_ms > write.commit_by_ms;
+        // A settled write was taken in time, elsewhere: only its `commit_by_ms` bounds it.
+        let old = write.mode != WriteMode::Settled && is_too_old(write.order, now_ms);
+        let out_of_time = late || old || is_ahead(write.order, before, now_ms);
+        out_of_time.then_some(WriteReply::OutOfTime)
+    }
+
+    /// The reserve is there for deletes, and for entries whose bytes are on disk already.
+    fn check_room(&self, write: &WriteOp) -> Result<()> {
+        match self.conditions.level {
+            Level::Ready => Ok(()),
+            Level::Full if write.inline.is_none() => Ok(()),
+            Level::Critical if write.tombstone => Ok(()),
+            Level::Full | Level::Critical => Err(Error::full("the device is full")),
+        }
+    }
+
+    fn store(&mut self, mut write: WriteOp, old: &RegisterRow, register: Register) -> Result<()> {
+        let database = self.conditions.database;
+        let same_write = old.register()?.held.map(|(_, id)| id) == Some(write.write_id);
+        let keeps_inline = write.inline.is_none() && write.row.has_inline();
+        if keeps_inline && !(same_write && old.has_inline()) {
+            return Err(Error::invalid("an inline entry came without its bytes"));
+        }
+        if !same_write && !write.keep_body {
+            self.leave_garbage(&write.key, old)?;
+        }
+        let inline = database.family(Family::Inline);
+        match &write.inline {
+            Some(bytes) => self.batch.put_cf(inline, &write.key, bytes),
+            None if old.has_inline() && !keeps_inline => self.batch.delete_cf(inline, &write.key),
+            None => {}
+        }
+        write.row.set_promise(register.promise);
+        self.batch.put_cf(database.family(Family::Entries), &write.key, write.row.bytes());
+        self.rows.insert(write.key, write.row);
+        Ok(())
+    }
+
+    /// Notes the extents of a row that is not, or no longer, held.
+    fn leave_garbage(&mut self, key: &[u8], row: &RegisterRow) -> Result<()> {
+        if !row.has_extents() {
+            return Ok(());
+        }
+        let Some(entry) = row.entry()? else { return Ok(()) };
+        if let Some((garbage_key, garbage_row)) = garbage_of(key, &entry, self.conditions.now_ms) {
+            let family = self.conditions.database.family(Family::Garbage);
+            self.batch.put_cf(family, garbage_key, garbage_row);
+        }
+        Ok(())
+    }
+
+    fn promise(&mut self, promise: PromiseOp) -> Result<Promised> {
+        let now_ms = self.conditions.now_ms;
+        let mut row = self.row(&promise.key)?;
+        let mut register = row.register()?;
+        if is_ahead(promise.ballot, &register, now_ms) {
+            return Err(Error::invalid("the ballot lies too far ahead of this node's clock"));
+        }
+        if is_too_old(promise.ballot, now_ms) {
+            let oldest_ms = now_ms - FIRST_HAND_AGE_MS_MAX;
+            return Ok(Promised::Behind(register.floor().max(Stamp::at_ms(oldest_ms))));
+        }
+        if let Err(floor) = register.promise(promise.ballot) {
+            return Ok(Promised::Behind(floor));
+        }
+        row.set_promise(promise.ballot);
+        let family = self.conditions.database.family(Family::Entries);
+        self.batch.put_cf(family, &promise.key, row.bytes());
+        self.rows.insert(promise.key, row.clone());
+        Ok(Promised::Granted(row))
+    }
+
+    fn set_fence(&mut self, fence: BucketFence) {
+        if self.conditions.fences.is_news(&fence) {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, rows::fence_key(fence.bucket), rows::fence_row(&fence));
+            self.fence = Some(FenceChange::Set(fence));
+        }
+    }
+
+    fn purge(&mut self, bucket: BucketId) -> Result<()> {
+        self.conditions.fences.check_closed(bucket)?;
+        let database = self.conditions.database;
+        let [lower, upper] = rows::bucket_keys(bucket);
+        for family in [Family::Entries, Family::Inline] {
+            self.batch.delete_range_cf(database.family(family), &lower, &upper);
+        }
+        self.batch.delete_cf(database.family(Family::Meta), rows::fence_key(bucket));
+        self.fence = Some(FenceChange::Remove(bucket));
+        Ok(())
+    }
+
+    fn row(&self, key: &[u8]) -> Result<RegisterRow> {
+        if let Some(row) = self.rows.get(key) {
+            return Ok(row.clone());
+        }
+        match self.conditions.database.get_pinned(Family::Entries, key)? {
+            Some(row) => RegisterRow::parse(&row),
+            None => Ok(RegisterRow::empty()),
+        }
+    }
+}
+
+impl Answer {
+    fn send(self, failed: Option<&Error>) {
+        fn tell<T>(reply: Reply<T>, answer: Result<T>, failed: Option<&Error>) {
+            let answer = match failed {
+                Some(error) => Err(Error::new(error.kind(), error.to_string())),
+                None => answer,
+            };
+            // Whoever asked may have gone; what was written stays written.
+            drop(reply.send(answer));
+        }
+        match self {
+            Self::Write(reply, answer) => tell(reply, answer, failed),
+            Self::Promise(reply, answer) => tell(reply, answer, failed),
+            Self::Done(reply, answer) => tell(reply, answer, failed),
+        }
+    }
+}
+
+/// The garbage row of an entry that is gone at `now_ms`, if it has extents.
+pub(super) fn garbage_of(key: &[u8], entry: &Entry, now_ms: u64) -> Option<(Vec<u8>, Vec<u8>)> {
+    let body = entry.value.body().filter(|body| body.has_extents())?;
+    Some((rows::garbage_key(now_ms, entry.write_id), rows::garbage_row(key, body)))
+}
+
+/// Rule C1. A writer that follows a stamp from a fast clock can only stamp just above it, and is not
+/// judged for that.
+fn is_ahead(order: Stamp, register: &Register, now_ms: u64) -> bool {
+    order.time_ms() > now_ms + CLOCK_SKEW_MS_MAX
+        && order.time_ms() > register.floor().time_ms().saturating_add(1)
+}
+
+/// Rule T2.
+fn is_too_old(order: Stamp, now_ms: u64) -> bool {
+    order.time_ms().saturating_add(FIRST_HAND_AGE_MS_MAX) < now_ms
+}

@@ -1,0 +1,146 @@
+//! Listings: the sorted runs of the asked shards merged into one.
+//!
+//! A heap holds the head of each run. The lowest is taken, its run moves on. After a live name that
+//! folds, every run jumps over the names that fold with it, by one seek each and only when it comes
+//! to them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use bytes::Bytes;
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart};
+use martlet_protocol::entry::Entry;
+use martlet_protocol::key::PREFIX_BYTES;
+use martlet_protocol::{RegisterKey, Result};
+use rocksdb::DBRawIterator;
+
+use super::database::{Database, Family};
+use super::rows;
+
+/// A page of a listing, and how many rows it looked at.
+pub(super) fn list(database: &Database, request: &ListRequest) -> Result<(ListReply, usize)> {
+    let mut merge = Merge::open(database, request)?;
+    let mut reply = ListReply::default();
+    while reply.entries.len() < request.limit {
+        let Some((name, entry)) = merge.next()? else { return Ok((reply, merge.looked_at)) };
+        if !entry.value.is_tombstone() {
+            merge.fold(&name, request);
+        }
+        reply.entries.push((name, entry));
+    }
+    reply.truncated = merge.has_more()?;
+    Ok((reply, merge.looked_at))
+}
+
+/// The runs of several shards as one.
+struct Merge<'a> {
+    database: &'a Database,
+    runs: Vec<Run<'a>>,
+    /// The lowest name of each run that has one.
+    heads: BinaryHeap<Reverse<(Bytes, usize)>>,
+    /// Names that begin with this are skipped.
+    folded: Option<Bytes>,
+    looked_at: usize,
+}
+
+/// One shard's names, in order.
+struct Run<'a> {
+    rows: DBRawIterator<'a>,
+    prefix: [u8; PREFIX_BYTES],
+}
+
+impl<'a> Merge<'a> {
+    fn open(database: &'a Database, request: &ListRequest) -> Result<Self> {
+        let mut merge = Self {
+            database,
+            runs: Vec::with_capacity(request.shards.len()),
+            heads: BinaryHeap::with_capacity(request.shards.len()),
+            folded: None,
+            looked_at: 0,
+        };
+        let start = first_name(request);
+        for &shard in &request.shards {
+            let prefix = RegisterKey::prefix(request.bucket, shard, request.kind);
+            let upper = rows::successor(&[&prefix[..], &request.prefix].concat());
+            let mut run = Run { rows: database.iterate(Family::Entries, &upper), prefix };
+            run.seek(&start);
+            merge.runs.push(run);
+            merge.push_head(merge.runs.len() - 1)?;
+        }
+        Ok(merge)
+    }
+
+    /// The next name and its entry.
+    fn next(&mut self) -> Result<Option<(Bytes, Entry)>> {
+        while let Some(Reverse((name, index))) = self.heads.pop() {
+            if self.skip_folded(&name, index)? {
+                continue;
+            }
+            let run = &mut self.runs[index];
+            let row = run.rows.value().expect("a run stands on the head that it gave");
+            let (_, entry) = rows::decode_register(row)?;
+            run.rows.next();
+            self.push_head(index)?;
+            if let Some(entry) = entry {
+                return Ok(Some((name, entry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a name is left that holds an entry.
+    fn has_more(&mut self) -> Result<bool> {
+        Ok(self.next()?.is_some())
+    }
+
+    /// Skips what shares a live name's bytes up to its delimiter, if it has one.
+    fn fold(&mut self, name: &Bytes, request: &ListRequest) {
+        let Some(delimiter) = request.fold.as_ref().filter(|fold| !fold.is_empty()) else { return };
+        let rest = &name[request.prefix.len()..];
+        let found = rest.windows(delimiter.len()).position(|window| window == delimiter);
+        if let Some(at) = found {
+            self.folded = Some(name.slice(..request.prefix.len() + at + delimiter.len()));
+        }
+    }
+
+    fn skip_folded(&mut self, name: &[u8], index: usize) -> Result<bool> {
+        let Some(folded) = self.folded.as_ref().filter(|folded| name.starts_with(folded)) else {
+            return Ok(false);
+        };
+        let above = rows::successor(folded);
+        if !above.is_empty() {
+            self.runs[index].seek(&above);
+            self.push_head(index)?;
+        }
+        Ok(true)
+    }
+
+    fn push_head(&mut self, index: usize) -> Result<()> {
+        let run = &self.runs[index];
+        match run.rows.key() {
+            Some(key) => {
+                self.looked_at += 1;
+                let name = Bytes::copy_from_slice(&key[PREFIX_BYTES..]);
+                self.heads.push(Reverse((name, index)));
+                Ok(())
+            }
+            None => self.database.ended_well(&run.rows),
+        }
+    }
+}
+
+impl Run<'_> {
+    fn seek(&mut self, name: &[u8]) {
+        self.rows.seek([&self.prefix[..], name].concat());
+    }
+}
+
+/// Where every run begins.
+fn first_name(request: &ListRequest) -> Vec<u8> {
+    let from = match &request.start {
+        ListStart::First => Vec::new(),
+        ListStart::At(name) => name.to_vec(),
+        ListStart::After(name) => [&name[..], &[0]].concat(),
+    };
+    from.max(request.prefix.to_vec())
+}

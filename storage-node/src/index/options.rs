@@ -1,0 +1,130 @@
+//! How RocksDB is set up, and why.
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, Options,
+    WriteBufferManager,
+};
+
+use super::database::Family;
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+/// Inline bytes from here on live in blob files: below, the pointer would cost as much.
+const BLOB_BYTES_MIN: u64 = 1024;
+/// Entries looked at are few and spread out, so blocks are small.
+const BLOCK_BYTES: usize = 8 * KIB;
+/// Two bits more than RocksDB's habit would cost memory, two fewer would double the misses.
+const BLOOM_BITS: f64 = 10.0;
+
+/// Memory that all devices of a process share.
+#[derive(Clone)]
+pub struct Caches {
+    blocks: Cache,
+    write_buffers: WriteBufferManager,
+}
+
+impl Caches {
+    /// Shares `block_bytes` for what is read and `write_bytes` for what was just written.
+    pub fn new(block_bytes: usize, write_bytes: usize) -> Self {
+        Self {
+            blocks: Cache::new_lru_cache(block_bytes),
+            write_buffers: WriteBufferManager::new_write_buffer_manager(write_bytes, false),
+        }
+    }
+}
+
+impl Default for Caches {
+    /// Small enough that a loaded server stays under 250 MiB.
+    fn default() -> Self {
+        Self::new(32 * MIB, 64 * MIB)
+    }
+}
+
+/// What holds for a whole index.
+pub(super) fn database(caches: &Caches) -> Options {
+    // Whoever doesn't close in good order leaves the log as it is: a device that failed must not be
+    // written to, and a test that drops a node sees what a crash would leave.
+    let mut options = Options::default()
+        .get_options_from_string("avoid_flush_during_shutdown=true")
+        .expect("RocksDB knows its own option");
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+
+    // Losing synced writes silently is the one thing that may not happen. The default mode stops at
+    // the first bad record and opens with whatever came before it; this one forgives only a record
+    // that the end of a log cuts off. Recycled logs would blur where a log ends.
+    options.set_paranoid_checks(true);
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_track_and_verify_wals_in_manifest(true);
+    options.set_recycle_log_file_num(0);
+
+    // One committer writes: nothing to interleave, nothing to spin for.
+    options.set_allow_concurrent_memtable_write(false);
+    options.set_enable_write_thread_adaptive_yield(false);
+
+    options.set_max_background_jobs(2);
+    options.set_bytes_per_sync(MIB as u64);
+    options.set_avoid_unnecessary_blocking_io(true);
+    options.set_write_buffer_manager(&caches.write_buffers);
+    options.set_max_total_wal_size(128 * MIB as u64);
+    options.set_max_open_files(512);
+    options.set_max_manifest_file_size(16 * MIB);
+    options.set_manifest_preallocation_size(64 * KIB);
+
+    options.set_log_level(LogLevel::Warn);
+    options.set_max_log_file_size(MIB);
+    options.set_keep_log_file_num(3);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options
+}
+
+/// What holds for one column family.
+pub(super) fn family(family: Family, caches: &Caches) -> Options {
+    let mut options = Options::default();
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_block_based_table_factory(&table(caches));
+    options.set_max_bytes_for_level_base(64 * MIB as u64);
+    options.set_target_file_size_base(16 * MIB as u64);
+    options.set_max_write_buffer_number(3);
+    match family {
+        Family::Entries => options.set_write_buffer_size(16 * MIB),
+        Family::Inline => inline(&mut options, caches),
+        Family::Extents => options.set_write_buffer_size(8 * MIB),
+        Family::Marks | Family::Garbage | Family::Meta => {
+            options.set_write_buffer_size(2 * MIB);
+            options.set_arena_block_size(64 * KIB);
+        }
+    }
+    if matches!(family, Family::Entries | Family::Marks | Family::Garbage) {
+        // Queues and purged buckets leave runs of deletes that a scan would wade through.
+        options.add_compact_on_deletion_collector_factory(1024, 512, 0.5);
+    }
+    options
+}
+
+fn inline(options: &mut Options, caches: &Caches) {
+    options.set_write_buffer_size(32 * MIB);
+    options.set_enable_blob_files(true);
+    options.set_min_blob_size(BLOB_BYTES_MIN);
+    options.set_blob_file_size(64 * MIB as u64);
+    options.set_blob_compression_type(DBCompressionType::Lz4);
+    options.set_enable_blob_gc(true);
+    options.set_blob_gc_age_cutoff(0.25);
+    options.set_blob_gc_force_threshold(0.5);
+    options.set_blob_cache(&caches.blocks);
+}
+
+fn table(caches: &Caches) -> BlockBasedOptions {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_size(BLOCK_BYTES);
+    table.set_block_cache(&caches.blocks);
+    // Filters and indexes count against the cache: memory stays bounded however large the index.
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_cache_index_and_filter_blocks_with_high_priority(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_bloom_filter(BLOOM_BITS, false);
+    table.set_optimize_filters_for_memory(true);
+    table
+}

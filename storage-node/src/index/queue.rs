@@ -1,0 +1,201 @@
+//! What waits for the committer.
+
+use martlet_protocol::backend::{BucketFence, GarbageId, WriteReply};
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::{BucketId, Error, Result, Stamp, WriteId};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::rows::RegisterRow;
+
+/// Bytes that may wait: beyond, writers hear that there are too many of them.
+const WAITING_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of one group: enough that a sync is shared by hundreds, few enough that the first of them
+/// does not wait for the last.
+const GROUP_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// What an operation weighs beside the bytes that it carries.
+const OP_BYTES: usize = 256;
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
+
+/// One index operation and who waits for it. Keys and rows are encoded by those who ask, so that
+/// the committer only reads, decides and writes.
+pub(super) enum Op {
+    Write(WriteOp, Reply<WriteReply>),
+    Promise(PromiseOp, Reply<Promised>),
+    Fence(BucketFence, Reply<()>),
+    Leave(Vec<(Vec<u8>, Vec<u8>)>, Reply<()>),
+    Forget(Vec<GarbageId>, Reply<()>),
+    CheckClosed(BucketId, Reply<()>),
+    Purge(BucketId, Reply<()>),
+}
+
+/// A write of an entry.
+pub(super) struct WriteOp {
+    pub(super) key: Vec<u8>,
+    pub(super) row: RegisterRow,
+    /// The row of its inline bytes, if it brings any.
+    pub(super) inline: Option<Vec<u8>>,
+    pub(super) tombstone: bool,
+    pub(super) order: Stamp,
+    pub(super) write_id: WriteId,
+    pub(super) mode: WriteMode,
+    pub(super) bucket: BucketId,
+    pub(super) generation: u64,
+    pub(super) commit_by_ms: u64,
+    /// Whether the extents of the entry that it replaces are still wanted.
+    pub(super) keep_body: bool,
+}
+
+/// A ballot.
+pub(super) struct PromiseOp {
+    pub(super) key: Vec<u8>,
+    pub(super) ballot: Stamp,
+}
+
+/// What became of a ballot.
+pub(super) enum Promised {
+    /// Promised; this is the register now.
+    Granted(RegisterRow),
+    /// It must lie above this.
+    Behind(Stamp),
+}
+
+impl Op {
+    /// Whether operations after this one must see its effect on disk, so that it ends its group.
+    pub(super) fn ends_group(&self) -> bool {
+        matches!(self, Self::Fence(..) | Self::Purge(..))
+    }
+
+    fn weight(&self) -> usize {
+        OP_BYTES
+            + match self {
+                Self::Write(write, _) => {
+                    write.row.bytes().len() + write.inline.as_ref().map_or(0, Vec::len)
+                }
+                Self::Leave(rows, _) => rows.iter().map(|(key, row)| key.len() + row.len()).sum(),
+                Self::Forget(ids, _) => ids.len() * 24,
+                Self::Promise(..) | Self::Fence(..) | Self::CheckClosed(..) | Self::Purge(..) => 0,
+            }
+    }
+}
+
+/// Operations on their way to the committer, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    ops: Vec<Op>,
+    bytes: usize,
+    closed: bool,
+}
+
+impl Queue {
+    /// Adds an operation, unless the queue is closed or too long.
+    pub(super) fn push(&self, op: Op) -> Result<()> {
+        let weight = op.weight();
+        let mut waiting = self.waiting.lock();
+        if waiting.closed {
+            return Err(Error::unavailable("the index is closed"));
+        }
+        if waiting.bytes + weight > WAITING_BYTES_MAX {
+            return Err(Error::unavailable("too many writes wait for the disk"));
+        }
+        waiting.bytes += weight;
+        waiting.ops.push(op);
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Waits for operations and moves a group of them into `group`, which is empty. False when the
+    /// queue is closed and nothing is left in it.
+    pub(super) fn take(&self, group: &mut Vec<Op>) -> bool {
+        let mut waiting = self.waiting.lock();
+        while waiting.ops.is_empty() {
+            if waiting.closed {
+                return false;
+            }
+            self.arrived.wait(&mut waiting);
+        }
+        if waiting.bytes <= GROUP_BYTES_MAX {
+            std::mem::swap(&mut waiting.ops, group);
+            waiting.bytes = 0;
+            return true;
+        }
+        let mut bytes = 0;
+        let fits = waiting.ops.iter().take_while(|op| {
+            bytes += op.weight();
+            bytes <= GROUP_BYTES_MAX
+        });
+        let count = fits.count().max(1);
+        group.extend(waiting.ops.drain(..count));
+        waiting.bytes -= group.iter().map(Op::weight).sum::<usize>();
+        true
+    }
+
+    /// Takes no more; what waits is still written.
+    pub(super) fn close(&self) {
+        self.waiting.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// Takes no more, and drops what waits: those who wait hear of it.
+    pub(super) fn abandon(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.closed = true;
+        waiting.bytes = 0;
+        let dropped = std::mem::take(&mut waiting.ops);
+        drop(waiting);
+        drop(dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heavy(bytes: usize) -> (Op, oneshot::Receiver<Result<()>>) {
+        let (reply, answer) = oneshot::channel();
+        (Op::Leave(vec![(vec![], vec![0; bytes])], reply), answer)
+    }
+
+    #[test]
+    fn a_group_is_bounded_but_never_empty() {
+        let queue = Queue::default();
+        for bytes in [GROUP_BYTES_MAX, 10, GROUP_BYTES_MAX / 2, GROUP_BYTES_MAX / 2] {
+            queue.push(heavy(bytes).0).unwrap();
+        }
+        let mut sizes = Vec::new();
+        queue.close();
+        let mut group = Vec::new();
+        while queue.take(&mut group) {
+            sizes.push(group.len());
+            group.clear();
+        }
+        assert_eq!(sizes, [1, 2, 1]);
+    }
+
+    #[test]
+    fn a_queue_that_is_too_long_refuses() {
+        let queue = Queue::default();
+        queue.push(heavy(WAITING_BYTES_MAX - 2 * OP_BYTES).0).unwrap();
+        assert!(queue.push(heavy(OP_BYTES).0).is_err());
+        queue.push(heavy(0).0).unwrap();
+    }
+
+    #[test]
+    fn an_abandoned_queue_tells_those_who_wait() {
+        let queue = Queue::default();
+        let (op, mut answer) = heavy(1);
+        queue.push(op).unwrap();
+        queue.abandon();
+        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert!(queue.push(heavy(1).0).is_err());
+        assert!(!queue.take(&mut Vec::new()));
+    }
+}

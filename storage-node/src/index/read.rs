@@ -1,0 +1,125 @@
+//! Point reads of registers.
+//!
+//! Most are answered on the caller's own thread from memory: memtables, cached blocks, cached blobs.
+//! One that would wait for the disk moves to a thread that may. An entry and its inline bytes lie in
+//! two rows, so bytes say which write they belong to; a reader that finds another write's bytes was
+//! overtaken and looks again, at last under a snapshot.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{Body, Entry};
+use martlet_protocol::{Error, Result, Stamp};
+
+use super::blocking;
+use super::database::{Cached, Database, Family};
+use super::rows;
+use crate::metrics::IndexCounters;
+
+/// How often an overtaken reader looks again before it takes a snapshot.
+const TRIES: usize = 3;
+
+/// Reads registers of one index.
+#[derive(Clone)]
+pub(super) struct Reader {
+    pub(super) database: Arc<Database>,
+    pub(super) counters: Arc<IndexCounters>,
+}
+
+impl Reader {
+    pub(super) async fn read(&self, key: Vec<u8>, want: Want) -> Result<RegisterView> {
+        self.counters.read();
+        for _ in 0..TRIES {
+            match self.try_read(&key, want)? {
+                Attempt::Done(view) => return Ok(view),
+                Attempt::Overtaken => {}
+                Attempt::OnDisk => break,
+            }
+        }
+        self.counters.blocking_read();
+        let reader = self.clone();
+        blocking(move || reader.read_on_disk(&key, want)).await
+    }
+
+    /// The inline bytes of `entry`, unless another write has replaced them by now.
+    pub(super) async fn inline_of(&self, key: Vec<u8>, entry: &Entry) -> Result<Option<Bytes>> {
+        let Some(crc32c) = inline_crc(entry) else { return Ok(None) };
+        let row = match self.database.get_cached(Family::Inline, &key)? {
+            Cached::Known(row) => row.map(|row| row.to_vec()),
+            Cached::OnDisk => {
+                let database = self.database.clone();
+                blocking(move || database.get(Family::Inline, &key)).await?
+            }
+        };
+        self.verified(row.as_deref(), entry, crc32c)
+    }
+
+    fn try_read(&self, key: &[u8], want: Want) -> Result<Attempt> {
+        let Cached::Known(row) = self.database.get_cached(Family::Entries, key)? else {
+            return Ok(Attempt::OnDisk);
+        };
+        let Some(row) = row else { return Ok(Attempt::Done(RegisterView::default())) };
+        let (promise, entry) = rows::decode_register(&row)?;
+        let crc32c = entry.as_ref().filter(|_| want == Want::EntryAndInline).and_then(inline_crc);
+        let (Some(crc32c), Some(held)) = (crc32c, &entry) else {
+            return Ok(Attempt::Done(RegisterView { promise, entry, inline: None }));
+        };
+        let Cached::Known(inline) = self.database.get_cached(Family::Inline, key)? else {
+            return Ok(Attempt::OnDisk);
+        };
+        match self.verified(inline.as_deref(), held, crc32c)? {
+            None => Ok(Attempt::Overtaken),
+            inline => Ok(Attempt::Done(RegisterView { promise, entry, inline })),
+        }
+    }
+
+    fn read_on_disk(&self, key: &[u8], want: Want) -> Result<RegisterView> {
+        if want == Want::Entry {
+            let (promise, entry) = decode(self.database.get(Family::Entries, key)?.as_deref())?;
+            return Ok(RegisterView { promise, entry, inline: None });
+        }
+        let [row, inline] = self.database.get_together([Family::Entries, Family::Inline], key)?;
+        let (promise, entry) = decode(row.as_deref())?;
+        let inline = match entry.as_ref().and_then(|entry| Some((entry, inline_crc(entry)?))) {
+            None => None,
+            Some((entry, crc32c)) => {
+                let bytes = self.verified(inline.as_deref(), entry, crc32c)?;
+                Some(bytes.ok_or_else(|| Error::corrupt("an entry's inline bytes are gone"))?)
+            }
+        };
+        Ok(RegisterView { promise, entry, inline })
+    }
+
+    /// The bytes of an inline row, if they are those of `entry`.
+    fn verified(&self, row: Option<&[u8]>, entry: &Entry, crc32c: u32) -> Result<Option<Bytes>> {
+        let Some(row) = row else { return Ok(None) };
+        let (write_id, bytes) = rows::split_inline(row)?;
+        if write_id != entry.write_id {
+            return Ok(None);
+        }
+        if rows::crc32c(bytes) != crc32c {
+            self.counters.corrupt_read();
+            return Err(Error::corrupt("inline bytes are not what was written"));
+        }
+        Ok(Some(Bytes::copy_from_slice(bytes)))
+    }
+}
+
+/// What one look at memory came to.
+enum Attempt {
+    Done(RegisterView),
+    Overtaken,
+    OnDisk,
+}
+
+fn decode(row: Option<&[u8]>) -> Result<(Stamp, Option<Entry>)> {
+    row.map_or(Ok((Stamp::ZERO, None)), rows::decode_register)
+}
+
+fn inline_crc(entry: &Entry) -> Option<u32> {
+    match entry.value.body() {
+        Some(Body::Inline { crc32c }) => Some(*crc32c),
+        _ => None,
+    }
+}

@@ -1,0 +1,249 @@
+//! The devices of a node behind the seam.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use martlet_protocol::backend::{
+    Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
+    ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::{
+    BucketId, Clock, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp, SystemClock,
+};
+use parking_lot::{Condvar, Mutex};
+
+use crate::device::{Device, DeviceConfig, Opened, Shared, Uuid};
+use crate::disk::{Disk, PosixDisk};
+use crate::index::{Caches, blocking};
+use crate::metrics::NodeMetrics;
+
+/// How often a node looks after its devices.
+const TEND_EVERY: Duration = Duration::from_millis(250);
+
+/// How a node is set up.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// The time source.
+    pub clock: Arc<dyn Clock>,
+    /// The files.
+    pub disk: Arc<dyn Disk>,
+    /// The cluster that the devices belong to; without it, devices of any cluster are taken.
+    pub cluster: Option<Uuid>,
+    /// Bytes of index blocks kept in memory, for all devices together.
+    pub block_cache_bytes: usize,
+    /// Bytes of index writes gathered in memory, for all devices together.
+    pub write_buffer_bytes: usize,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            disk: Arc::new(PosixDisk),
+            cluster: None,
+            block_cache_bytes: 32 * 1024 * 1024,
+            write_buffer_bytes: 64 * 1024 * 1024,
+        }
+    }
+}
+
+/// One storage node.
+///
+/// Dropped without [`StorageNode::shutdown`] it is as if the process had died: nothing that was
+/// acknowledged is lost, and the next opening looks at every extent.
+pub struct StorageNode {
+    devices: Arc<[Device]>,
+    monitor: Monitor,
+}
+
+impl StorageNode {
+    /// Opens the devices. One that does not open is offline, and the others serve; if none opens,
+    /// that is an error. Blocks, on a thread that belongs to a tokio runtime.
+    pub fn open(configs: Vec<DeviceConfig>, options: NodeOptions) -> Result<Self> {
+        let NodeOptions { clock, disk, cluster, .. } = options;
+        let caches = Caches::new(options.block_cache_bytes, options.write_buffer_bytes);
+        let shared = Shared { clock, caches, disk, cluster };
+        let devices: Arc<[Device]> =
+            configs.into_iter().map(|config| Device::open(config, shared.clone())).collect();
+        let offline: Vec<String> = devices.iter().filter_map(Device::offline).collect();
+        if offline.len() == devices.len() {
+            return Err(Error::unavailable(match offline.as_slice() {
+                [] => "a node needs at least one device".to_owned(),
+                reasons => reasons.join("; "),
+            }));
+        }
+        let monitor = Monitor::start(devices.clone())?;
+        Ok(Self { devices, monitor })
+    }
+
+    /// Closes every device in good order: later calls find it offline.
+    pub async fn shutdown(&self) -> Result<()> {
+        self.monitor.stop();
+        let devices = self.devices.clone();
+        blocking(move || devices.iter().try_for_each(Device::close)).await
+    }
+
+    /// What the node counts.
+    pub fn metrics(&self) -> NodeMetrics {
+        NodeMetrics { devices: self.devices.iter().map(Device::metrics).collect() }
+    }
+
+    fn device(&self, id: DeviceId) -> Result<&Device> {
+        self.devices
+            .iter()
+            .find(|device| device.id() == id)
+            .ok_or_else(|| Error::not_found(format!("this node has no device {id}")))
+    }
+
+    fn online(&self, id: DeviceId) -> Result<Arc<Opened>> {
+        self.device(id)?.online()
+    }
+}
+
+#[async_trait]
+impl Backend for StorageNode {
+    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+        self.online(device)?.index.read(key, want).await
+    }
+
+    async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        self.online(device)?.index.write(write).await
+    }
+
+    async fn promise(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        ballot: Stamp,
+    ) -> Result<PromiseReply> {
+        self.online(device)?.index.promise(key, ballot).await
+    }
+
+    async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        self.online(device)?.index.list(request).await
+    }
+
+    async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
+        self.online(device)?.index.fence(fence).await
+    }
+
+    async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()> {
+        self.online(device)?.index.purge(bucket).await
+    }
+
+    async fn write_extent(
+        &self,
+        device: DeviceId,
+        extent: NewExtent,
+        body: ByteStream,
+    ) -> Result<ExtentRef> {
+        let device = self.device(device)?;
+        let opened = device.writable()?;
+        opened.extents.write(extent, device.now_ms(), body).await
+    }
+
+    async fn read_extent(
+        &self,
+        device: DeviceId,
+        id: ExtentId,
+        range: Range<u64>,
+    ) -> Result<ByteStream> {
+        self.online(device)?.extents.read(id, range).await
+    }
+
+    async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {
+        self.online(device)?.extents.stat(id).await
+    }
+
+    async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        self.online(device)?.extents.delete(ids).await
+    }
+
+    async fn list_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        limit: usize,
+    ) -> Result<Vec<ExtentRecord>> {
+        self.online(device)?.extents.list(after, limit).await
+    }
+
+    async fn garbage(
+        &self,
+        device: DeviceId,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<Garbage>> {
+        self.online(device)?.index.garbage(before_ms, limit).await
+    }
+
+    async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
+        self.online(device)?.index.forget_garbage(garbage).await
+    }
+
+    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
+        Ok(self.devices.iter().map(Device::status).collect())
+    }
+}
+
+/// The thread that looks after a node's devices.
+struct Monitor {
+    stop: Arc<Stop>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Monitor {
+    fn start(devices: Arc<[Device]>) -> Result<Self> {
+        let stop = Arc::new(Stop::default());
+        // Opening an extent store again may ask for the runtime that the node was opened in.
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let until = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("device-monitor".to_owned())
+            .spawn(move || {
+                let _entered = runtime.as_ref().map(tokio::runtime::Handle::enter);
+                while !until.wait(TEND_EVERY) {
+                    devices.iter().for_each(Device::tend);
+                }
+            })
+            .map_err(|error| Error::internal("no thread for the monitor").with_source(error))?;
+        Ok(Self { stop, thread: Mutex::new(Some(thread)) })
+    }
+
+    fn stop(&self) {
+        *self.stop.stopped.lock() = true;
+        self.stop.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the device monitor panicked");
+        }
+    }
+}
+
+impl Stop {
+    /// Whether it is time to stop; waits at most `time` to find out.
+    fn wait(&self, time: Duration) -> bool {
+        let mut stopped = self.stopped.lock();
+        if !*stopped {
+            self.changed.wait_for(&mut stopped, time);
+        }
+        *stopped
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

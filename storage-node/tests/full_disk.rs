@@ -1,0 +1,87 @@
+//! A full device refuses new bytes, goes on deleting, loses nothing, and recovers with its space.
+
+mod support;
+
+use martlet_protocol::ErrorKind;
+use martlet_protocol::backend::{Backend, DeviceHealth, WriteReply};
+use martlet_protocol::entry::Value;
+use support::*;
+
+const MIB: u64 = 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_device_goes_on_deleting() {
+    let Some(image) = Image::new("a full device", 192) else { return };
+    let root = image.path().join("device");
+    let node = open(&root, 24 * MIB).unwrap();
+    for number in 0..200 {
+        node.write(DEVICE, inline(&format!("{number}"), 4000)).await.unwrap();
+    }
+    put_object(&node, "extent", 100_000).await.unwrap();
+    assert_eq!(health(&node).await, DeviceHealth::Ready);
+
+    let filler = image.fill(2 * MIB);
+    wait_for_health(&node, |health| *health == DeviceHealth::Full).await;
+    let error = put_object(&node, "more", 100_000).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    let error = node.write(DEVICE, inline("more", 4000)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    for number in 0..100 {
+        let delete = tombstone(&format!("{number}"));
+        assert_eq!(node.write(DEVICE, delete).await.unwrap(), WriteReply::Stored);
+    }
+    let ballast = std::fs::metadata(root.join("ballast")).unwrap();
+    assert_eq!(ballast.len(), 0, "the ballast was given up");
+    assert_eq!(get(&node, "extent").await.unwrap().unwrap(), pattern("extent", 100_000));
+
+    std::fs::remove_file(filler).unwrap();
+    wait_for_health(&node, |health| *health == DeviceHealth::Ready).await;
+    node.write(DEVICE, inline("more", 4000)).await.unwrap();
+    put_object(&node, "more extents", 100_000).await.unwrap();
+    assert_eq!(std::fs::metadata(root.join("ballast")).unwrap().len(), 24 * MIB, "and taken back");
+    check(&node).await;
+    drop(node);
+    check(&open(&root, 24 * MIB).unwrap()).await;
+}
+
+async fn check(node: &martlet_storage_node::StorageNode) {
+    for number in 0..200 {
+        let name = format!("{number}");
+        let wanted = (number >= 100).then(|| pattern(&name, 4000));
+        assert_eq!(get(node, &name).await.unwrap(), wanted, "{name}");
+    }
+}
+
+/// Without any reserve RocksDB itself meets the end of the space.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_met_the_end_of_the_disk_is_reopened_when_space_returns() {
+    let Some(image) = Image::new("the end of the disk", 96) else { return };
+    let root = image.path().join("device");
+    let node = open(&root, 0).unwrap();
+    node.write(DEVICE, inline("first", 4000)).await.unwrap();
+    let filler = image.fill(0);
+    let mut acknowledged = vec!["first".to_owned()];
+    let error = loop {
+        let name = format!("{}", acknowledged.len());
+        match node.write(DEVICE, inline(&name, 4000)).await {
+            Ok(reply) => assert_eq!(reply, WriteReply::Stored),
+            Err(error) => break error,
+        }
+        acknowledged.push(name);
+        assert!(acknowledged.len() < 50_000, "the disk never filled");
+    };
+    assert!(matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable), "{error}");
+    std::fs::remove_file(filler).unwrap();
+    wait_for_health(&node, |health| *health == DeviceHealth::Ready).await;
+    node.write(DEVICE, inline("last", 4000)).await.unwrap();
+    acknowledged.push("last".to_owned());
+    for name in &acknowledged {
+        assert_eq!(get(&node, name).await.unwrap().unwrap(), pattern(name, 4000), "{name}");
+    }
+}
+
+fn tombstone(name: &str) -> martlet_protocol::backend::EntryWrite {
+    let mut delete = write(name, Value::Tombstone);
+    delete.entry.order.time += 100 << 16;
+    delete
+}

@@ -1,0 +1,213 @@
+//! Keys, writes and small file systems for tests of a whole node.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use martlet_protocol::backend::{
+    Backend, ByteStream, DeviceHealth, EntryWrite, NewExtent, Want, WriteReply,
+};
+use martlet_protocol::entry::{Attributes, Body, ETag, Entry, Manifest, Object, Value};
+use martlet_protocol::extent::{ExtentRef, ExtentRole, Owner};
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::{
+    BucketId, Clock, DeviceId, ExtentId, PolicyId, RegisterKey, Result, Stamp, SystemClock, WriteId,
+};
+use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
+
+pub const DEVICE: DeviceId = DeviceId(0);
+pub const BUCKET: BucketId = BucketId([5; 16]);
+
+pub fn config(path: &Path, reserve: u64) -> DeviceConfig {
+    DeviceConfig { reserve: Reserve::Bytes(reserve), ..DeviceConfig::new(DEVICE, path) }
+}
+
+pub fn open(path: &Path, reserve: u64) -> Result<StorageNode> {
+    StorageNode::open(vec![config(path, reserve)], NodeOptions::default())
+}
+
+pub fn key(name: &str) -> RegisterKey {
+    RegisterKey::object(BUCKET, 4, name)
+}
+
+/// Bytes that a reader can recognise as those of `name`.
+pub fn pattern(name: &str, length: usize) -> Bytes {
+    let seed = name.bytes().fold(7u8, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte));
+    (0..length).map(|at| seed.wrapping_add((at % 251) as u8)).collect()
+}
+
+pub fn write(name: &str, value: Value) -> EntryWrite {
+    let order = Stamp::at_ms(SystemClock.now_ms());
+    EntryWrite {
+        key: key(name),
+        entry: Entry { order, write_id: WriteId::random(), value },
+        inline: None,
+        mode: WriteMode::Fresh,
+        generation: 1,
+        commit_by_ms: u64::MAX,
+        keep_body: false,
+    }
+}
+
+pub fn object(size: usize, body: Body) -> Value {
+    Value::Object(Box::new(Object {
+        size: size as u64,
+        etag: ETag::Md5([7; 16]),
+        modified_ms: 1,
+        attributes: Attributes::default(),
+        checksums: Vec::new(),
+        upload: None,
+        body,
+    }))
+}
+
+/// An inline write of [`pattern`].
+pub fn inline(name: &str, length: usize) -> EntryWrite {
+    let bytes = pattern(name, length);
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes);
+    let body = Body::Inline { crc32c: u32::try_from(crc).unwrap() };
+    EntryWrite { inline: Some(bytes), ..write(name, object(length, body)) }
+}
+
+/// Stores [`pattern`] in an extent, as the first half of a PUT.
+pub async fn put_extent(node: &StorageNode, name: &str, length: usize) -> Result<ExtentRef> {
+    let owner = Owner {
+        bucket: BUCKET,
+        key: name.to_owned(),
+        write_id: WriteId::random(),
+        upload: None,
+        role: ExtentRole::Data,
+        offset: 0,
+    };
+    let new = NewExtent { id: ExtentId::random(), owner, length: Some(length as u64) };
+    let bytes = pattern(name, length);
+    let body: ByteStream = futures::stream::iter([Ok(bytes)]).boxed();
+    node.write_extent(DEVICE, new, body).await
+}
+
+/// Stores [`pattern`] as an object of one extent.
+pub async fn put_object(node: &StorageNode, name: &str, length: usize) -> Result<WriteReply> {
+    let extents = vec![put_extent(node, name, length).await?];
+    let manifest = Manifest { policy: PolicyId(0), extents, parts: Vec::new() };
+    let write = write(name, object(length, Body::Extents(manifest)));
+    node.write(DEVICE, write).await
+}
+
+/// The bytes of an object, wherever they are; none when there is no object.
+pub async fn get(node: &StorageNode, name: &str) -> Result<Option<Bytes>> {
+    let view = node.read(DEVICE, &key(name), Want::EntryAndInline).await?;
+    let Some(Value::Object(object)) = view.entry.map(|entry| entry.value) else { return Ok(None) };
+    let Body::Extents(manifest) = object.body else { return Ok(view.inline) };
+    let mut bytes = Vec::new();
+    for extent in manifest.extents {
+        let range = 0..u64::from(extent.length);
+        let stream = node.read_extent(DEVICE, extent.id, range).await?;
+        for chunk in stream.try_collect::<Vec<_>>().await? {
+            bytes.extend_from_slice(&chunk);
+        }
+    }
+    Ok(Some(bytes.into()))
+}
+
+pub async fn health(node: &StorageNode) -> DeviceHealth {
+    node.devices().await.unwrap().remove(0).health
+}
+
+/// Waits until a device is as wanted; panics with what it is instead.
+pub async fn wait_for_health(node: &StorageNode, wanted: impl Fn(&DeviceHealth) -> bool) {
+    let began = Instant::now();
+    while !wanted(&health(node).await) {
+        assert!(began.elapsed() < Duration::from_secs(40), "{:?}", health(node).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A small ext4 file system in a file, mounted while this lives. Needs root and a loop device.
+pub struct Image {
+    folder: tempfile::TempDir,
+    mounted: bool,
+}
+
+impl Image {
+    /// Makes and mounts one, or says loudly why not.
+    pub fn new(test: &str, mib: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut image = Self { folder, mounted: false };
+        File::create(image.file()).unwrap().set_len(mib * 1024 * 1024).unwrap();
+        std::fs::create_dir(image.path()).unwrap();
+        let file = image.file();
+        if !run("mkfs.ext4", &["-q", "-F", "-m", "0", file.to_str().unwrap()]) || !image.mount() {
+            eprintln!("SKIPPED {test}: it needs root, mkfs.ext4 and a loop device to mount");
+            return None;
+        }
+        Some(image)
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("mnt")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("image")
+    }
+
+    pub fn mount(&mut self) -> bool {
+        let (file, path) = (self.file(), self.path());
+        self.mounted =
+            run("mount", &["-o", "loop", file.to_str().unwrap(), path.to_str().unwrap()]);
+        self.mounted
+    }
+
+    pub fn unmount(&mut self) {
+        // Threads that are closing files may hold it for a moment.
+        for _ in 0..100 {
+            if !self.mounted || run("umount", &[self.path().to_str().unwrap()]) {
+                self.mounted = false;
+                return;
+            }
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        eprintln!("{} stays mounted", self.path().display());
+    }
+
+    /// Cuts the power: nothing that was not synced survives, every later call fails with EIO.
+    pub fn cut_power(&self) -> bool {
+        // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
+        let script = "import fcntl, os, struct, sys\n\
+            fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+        run("python3", &["-c", script, self.path().to_str().unwrap()])
+    }
+
+    /// Takes up all space but about `left` bytes; removing the file gives it back.
+    pub fn fill(&self, left: u64) -> PathBuf {
+        let path = self.path().join("filler");
+        let file = File::create(&path).unwrap();
+        let figures = rustix::fs::fstatvfs(&file).unwrap();
+        let free = figures.f_bavail * figures.f_frsize;
+        let flags = rustix::fs::FallocateFlags::empty();
+        // ext4 needs some blocks of its own for a file that large.
+        for spare in (0..).map(|step| step * 256 * 1024) {
+            match free.saturating_sub(left + spare) {
+                0 => break,
+                take if rustix::fs::fallocate(&file, flags, 0, take).is_ok() => break,
+                _ => {}
+            }
+        }
+        path
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    let output = Command::new(program).args(arguments).output();
+    output.is_ok_and(|output| output.status.success())
+}
