@@ -1,0 +1,270 @@
+//! What a client says about an object beside its bytes: from the headers of a write, and back into
+//! those of a read.
+
+use http::StatusCode;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
+    CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
+};
+use martlet_protocol::Stamp;
+use martlet_protocol::entry::{Attributes, ETag, Object};
+use martlet_protocol::limits::USER_METADATA_BYTES_MAX;
+use s3s::dto::{ETag as WireETag, Metadata, Timestamp};
+use s3s::{S3Result, s3_error};
+use time::OffsetDateTime;
+
+use crate::errors::custom;
+use crate::lenient::Lenient;
+use crate::tags;
+
+const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
+const WEBSITE_REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
+const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
+const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
+const STAMP: HeaderName = HeaderName::from_static("x-martlet-stamp");
+const CONSISTENCY: HeaderName = HeaderName::from_static("x-martlet-consistency");
+
+/// The one storage class there is.
+pub(crate) const STANDARD: &str = "STANDARD";
+/// The content type of bytes that nobody described.
+const UNDESCRIBED: HeaderValue = HeaderValue::from_static("binary/octet-stream");
+
+/// The attributes that the headers of a write name.
+pub(crate) fn from_request(
+    headers: &HeaderMap,
+    metadata: Option<Metadata>,
+    lenient: &Lenient,
+) -> S3Result<Attributes> {
+    let website_redirect = text(headers, &WEBSITE_REDIRECT)?;
+    if let Some(target) = &website_redirect {
+        check_redirect(target)?;
+    }
+    let storage_class = text(headers, &STORAGE_CLASS)?;
+    if storage_class.as_deref().is_some_and(|class| class != STANDARD) {
+        return Err(s3_error!(InvalidStorageClass, "STANDARD is the only storage class here"));
+    }
+    Ok(Attributes {
+        content_type: text(headers, &CONTENT_TYPE)?,
+        content_encoding: text(headers, &CONTENT_ENCODING)?,
+        content_disposition: text(headers, &CONTENT_DISPOSITION)?,
+        content_language: text(headers, &CONTENT_LANGUAGE)?,
+        cache_control: text(headers, &CACHE_CONTROL)?,
+        expires: lenient.expires.clone(),
+        website_redirect,
+        storage_class,
+        user_metadata: user_metadata(metadata.unwrap_or_default())?,
+        tags: tags_of(headers)?.unwrap_or_default(),
+    })
+}
+
+/// The tags that the headers of a write name, if they name any.
+pub(crate) fn tags_of(headers: &HeaderMap) -> S3Result<Option<tags::Tags>> {
+    text(headers, &TAGGING)?.map(|header| tags::from_header(&header)).transpose()
+}
+
+/// Whether the headers ask for a change that a copy onto itself may be for.
+pub(crate) fn names_storage_class(headers: &HeaderMap) -> bool {
+    headers.contains_key(STORAGE_CLASS)
+}
+
+/// Whether the headers give the object a redirect.
+pub(crate) fn names_redirect(headers: &HeaderMap) -> bool {
+    headers.contains_key(WEBSITE_REDIRECT)
+}
+
+fn text(headers: &HeaderMap, name: &HeaderName) -> S3Result<Option<String>> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    match value.to_str() {
+        Ok("") => Ok(None),
+        Ok(text) => Ok(Some(text.to_owned())),
+        Err(_) => Err(s3_error!(InvalidArgument, "The header {name} must be plain ASCII")),
+    }
+}
+
+fn check_redirect(target: &str) -> S3Result<()> {
+    if ["/", "http://", "https://"].iter().any(|start| target.starts_with(start)) {
+        return Ok(());
+    }
+    Err(custom(
+        "InvalidRedirectLocation",
+        "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
+        StatusCode::BAD_REQUEST,
+    ))
+}
+
+fn user_metadata(metadata: Metadata) -> S3Result<Vec<(String, String)>> {
+    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > USER_METADATA_BYTES_MAX {
+        return Err(s3_error!(
+            MetadataTooLarge,
+            "Your metadata headers exceed the maximum allowed metadata size of \
+             {USER_METADATA_BYTES_MAX} bytes"
+        ));
+    }
+    let mut pairs: Vec<_> = metadata.into_iter().collect();
+    // A hash map has no order of its own; entries must not differ from one run to the next.
+    pairs.sort_unstable();
+    Ok(pairs)
+}
+
+/// An object's user metadata as s3s wants it, which encodes what isn't ASCII.
+pub(crate) fn metadata(attributes: &Attributes) -> Option<Metadata> {
+    let pairs = &attributes.user_metadata;
+    (!pairs.is_empty()).then(|| pairs.iter().cloned().collect())
+}
+
+/// The headers that every reply to a read of an object has.
+pub(crate) fn object_headers(object: &Object, stamp: Stamp) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(20);
+    validators(&mut headers, object);
+    stamped(&mut headers, stamp);
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(CONTENT_TYPE, UNDESCRIBED);
+    let attributes = &object.attributes;
+    let optional = [
+        (CONTENT_TYPE, &attributes.content_type),
+        (CONTENT_ENCODING, &attributes.content_encoding),
+        (CONTENT_DISPOSITION, &attributes.content_disposition),
+        (CONTENT_LANGUAGE, &attributes.content_language),
+        (CACHE_CONTROL, &attributes.cache_control),
+        (EXPIRES, &attributes.expires),
+        (WEBSITE_REDIRECT, &attributes.website_redirect),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value.as_deref().and_then(|text| HeaderValue::from_str(text).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    if !attributes.tags.is_empty() {
+        headers.insert(TAGGING_COUNT, attributes.tags.len().into());
+    }
+    headers
+}
+
+/// `ETag` and `Last-Modified`.
+pub(crate) fn validators(headers: &mut HeaderMap, object: &Object) {
+    let etag = HeaderValue::try_from(format!("\"{}\"", object.etag));
+    headers.insert(ETAG, etag.expect("hexadecimal digits are a header value"));
+    headers.insert(LAST_MODIFIED, http_date(object.modified_ms));
+}
+
+/// The stamp that a reply speaks of, and how surely.
+pub(crate) fn stamped(headers: &mut HeaderMap, stamp: Stamp) {
+    let stamp = HeaderValue::try_from(stamp.to_string());
+    headers.insert(STAMP, stamp.expect("hexadecimal digits are a header value"));
+    headers.insert(CONSISTENCY, HeaderValue::from_static("quorum"));
+}
+
+/// Headers that carry a stamp and nothing else.
+pub(crate) fn stamp_headers(stamp: Stamp) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(4);
+    stamped(&mut headers, stamp);
+    headers
+}
+
+/// An ETag as s3s writes it.
+pub(crate) fn wire_etag(etag: ETag) -> WireETag {
+    WireETag::Strong(etag.to_string())
+}
+
+/// A time as s3s writes it, in whole seconds: that is what headers can say, and a listing must not
+/// say anything else.
+pub(crate) fn wire_time(ms: u64) -> Timestamp {
+    Timestamp::from(whole_seconds(ms))
+}
+
+fn whole_seconds(ms: u64) -> OffsetDateTime {
+    let seconds = i64::try_from(ms / 1000).unwrap_or(i64::MAX);
+    // Years beyond 9999 have no calendar here; no clock shows them.
+    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+fn http_date(ms: u64) -> HeaderValue {
+    let time = whole_seconds(ms);
+    let weekday = &time.weekday().to_string()[..3];
+    let month = &time.month().to_string()[..3];
+    let (day, year) = (time.day(), time.year());
+    let (hour, minute, second) = time.to_hms();
+    let text =
+        format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT");
+    HeaderValue::try_from(text).expect("letters and digits are a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::entry::Body;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+    }
+
+    fn code<T: std::fmt::Debug>(result: S3Result<T>) -> String {
+        result.unwrap_err().code().as_str().to_owned()
+    }
+
+    fn object(attributes: Attributes) -> Object {
+        Object {
+            size: 3,
+            etag: ETag::Md5([0xab; 16]),
+            modified_ms: 784_111_777_999,
+            attributes,
+            checksums: Vec::new(),
+            upload: None,
+            body: Body::Empty,
+        }
+    }
+
+    #[test]
+    fn what_a_write_says_a_read_gives_back() {
+        let map = headers(&[
+            ("content-type", "text/plain"),
+            ("content-encoding", "gzip"),
+            ("content-disposition", "attachment"),
+            ("content-language", "de"),
+            ("cache-control", "no-cache"),
+            ("x-amz-website-redirect-location", "/there"),
+            ("x-amz-storage-class", "STANDARD"),
+            ("x-amz-tagging", "a=1&b=2"),
+        ]);
+        let lenient = Lenient { expires: Some("tomorrow".into()), ..Lenient::default() };
+        let attributes = from_request(&map, None, &lenient).unwrap();
+        let reply = object_headers(&object(attributes), Stamp::ZERO);
+        for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_DISPOSITION, CONTENT_LANGUAGE] {
+            assert_eq!(reply.get(&name), map.get(&name));
+        }
+        assert_eq!(reply[EXPIRES], "tomorrow");
+        assert_eq!(reply[WEBSITE_REDIRECT], "/there");
+        assert_eq!(reply[TAGGING_COUNT], "2");
+        assert_eq!(reply[CONSISTENCY], "quorum");
+        assert_eq!(reply[ETAG], format!("\"{}\"", "ab".repeat(16)));
+        assert_eq!(reply[LAST_MODIFIED], "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert!(!reply.contains_key(STORAGE_CLASS), "STANDARD goes without saying");
+    }
+
+    #[test]
+    fn bytes_that_nobody_described_are_octets() {
+        let reply = object_headers(&object(Attributes::default()), Stamp::ZERO);
+        assert_eq!(reply[CONTENT_TYPE], "binary/octet-stream");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let refused = |pairs: &[(&'static str, &str)]| {
+            code(from_request(&headers(pairs), None, &Lenient::default()))
+        };
+        assert_eq!(refused(&[("x-amz-storage-class", "GLACIER")]), "InvalidStorageClass");
+        let redirect = "x-amz-website-redirect-location";
+        assert_eq!(refused(&[(redirect, "ftp://x")]), "InvalidRedirectLocation");
+        assert_eq!(refused(&[("x-amz-tagging", "a=1&a=2")]), "InvalidTag");
+        assert_eq!(refused(&[("content-type", "t\u{e4}xt")]), "InvalidArgument");
+    }
+
+    #[test]
+    fn metadata_counts_names_and_values() {
+        let of = |bytes: usize| user_metadata([("n".repeat(48), "v".repeat(bytes))].into());
+        assert!(of(2000).is_ok());
+        assert_eq!(code(of(2001)), "MetadataTooLarge");
+    }
+}

@@ -1,0 +1,41 @@
+//! Who sent a request, proven from the request as it came over the wire.
+//!
+//! * [`Authenticator`] decides: SigV4 in the header or the query, SigV2 in the query (if allowed),
+//!   or anonymous.
+//! * [`Keys`] knows access keys, secrets, [`Identity`]s, and caches signing keys.
+//! * [`Target`] is what the request is aimed at: its path decoded once, encoded once, and its
+//!   query. The same decoding serves the signature and the operations, so that what was signed is
+//!   what is done.
+//! * [`Refusal`] is why a request was turned away, with S3's own error code.
+//!
+//! Promises:
+//! * Every `x-amz-*` header that is present was signed, but for a short list that SDKs leave out
+//!   and that changes nothing; so nobody can add to a link that somebody else signed.
+//! * Signatures are compared in constant time, and secrets are never printed.
+//! * A body is only described here ([`Payload`]); reading it is [`decode`](crate::decode)'s.
+
+mod authenticator;
+mod canonical;
+mod date;
+mod keys;
+mod payload;
+mod query;
+mod refusal;
+mod scope;
+mod target;
+mod v2;
+mod v4;
+
+pub use authenticator::{AuthConfig, Authenticated, Authenticator, Head};
+pub(crate) use authenticator::{Mechanism, single_header};
+pub use date::Timestamp;
+pub use keys::{Credential, Identity, Keys, Secret, SigningKey};
+pub use payload::Payload;
+pub use query::{Pair, Query};
+pub use refusal::{Code, Refusal};
+pub use target::Target;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

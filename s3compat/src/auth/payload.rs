@@ -1,0 +1,110 @@
+//! What `x-amz-content-sha256` says of the body.
+
+use crate::decode::ChunkSigner;
+
+use super::refusal::{Code, Refusal};
+
+/// How the body can be known to be what its sender meant.
+#[derive(Debug)]
+pub enum Payload {
+    /// It can't: it is taken as it comes.
+    Unsigned,
+    /// By its SHA-256.
+    Sha256([u8; 32]),
+    /// It comes in aws-chunked chunks.
+    Chunked {
+        /// Checks the chunks, if they are signed.
+        signer: Option<Box<ChunkSigner>>,
+        /// Whether a trailer follows.
+        has_trailer: bool,
+    },
+}
+
+/// The words that `x-amz-content-sha256` may say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announced {
+    Unsigned,
+    Sha256([u8; 32]),
+    Chunked { is_signed: bool, has_trailer: bool },
+}
+
+pub(super) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
+
+impl Announced {
+    pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
+        let chunked = |is_signed, has_trailer| Ok(Self::Chunked { is_signed, has_trailer });
+        match text {
+            UNSIGNED_PAYLOAD => Ok(Self::Unsigned),
+            "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" => chunked(true, false),
+            "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => chunked(true, true),
+            "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => chunked(false, true),
+            _ if text.starts_with("STREAMING-AWS4-ECDSA") => {
+                Err(Refusal::not_implemented("x-amz-content-sha256"))
+            }
+            _ => {
+                let mut digest = [0; 32];
+                hex::decode_to_slice(text, &mut digest).map_err(|_| unknown(text))?;
+                Ok(Self::Sha256(digest))
+            }
+        }
+    }
+
+    /// The payload, where a signer is at hand for those who sign.
+    pub(super) fn with_signer(self, signer: impl FnOnce() -> ChunkSigner) -> Payload {
+        match self {
+            Self::Unsigned => Payload::Unsigned,
+            Self::Sha256(digest) => Payload::Sha256(digest),
+            Self::Chunked { is_signed, has_trailer } => {
+                Payload::Chunked { signer: is_signed.then(|| Box::new(signer())), has_trailer }
+            }
+        }
+    }
+
+    /// The payload of a request that has no signature for chunks to begin from.
+    pub(super) fn without_signer(self) -> Result<Payload, Refusal> {
+        match self {
+            Self::Unsigned => Ok(Payload::Unsigned),
+            Self::Sha256(digest) => Ok(Payload::Sha256(digest)),
+            Self::Chunked { is_signed: false, has_trailer } => {
+                Ok(Payload::Chunked { signer: None, has_trailer })
+            }
+            Self::Chunked { is_signed: true, .. } => Err(Refusal::new(
+                Code::InvalidRequest,
+                "Signed chunks need a request signed with AWS4-HMAC-SHA256",
+            )),
+        }
+    }
+}
+
+fn unknown(text: &str) -> Refusal {
+    Refusal::new(
+        Code::InvalidArgument,
+        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, \
+         STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-UNSIGNED-PAYLOAD-TRAILER, or a \
+         valid sha256 value",
+    )
+    .with_detail("ArgumentName", "x-amz-content-sha256")
+    .with_detail("ArgumentValue", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_words_are_understood() {
+        assert_eq!(Announced::parse("UNSIGNED-PAYLOAD"), Ok(Announced::Unsigned));
+        assert_eq!(Announced::parse(&"0a".repeat(32)), Ok(Announced::Sha256([10; 32])));
+        for wrong in ["", "unsigned-payload", "STREAMING-", "required", &"0a".repeat(31)] {
+            assert_eq!(Announced::parse(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong}");
+        }
+        let ecdsa = Announced::parse("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD");
+        assert_eq!(ecdsa.unwrap_err().code, Code::NotImplemented);
+    }
+
+    #[test]
+    fn chunks_are_not_signed_by_nobody() {
+        let signed = Announced::Chunked { is_signed: true, has_trailer: false };
+        assert_eq!(signed.without_signer().unwrap_err().code, Code::InvalidRequest);
+    }
+}

@@ -1,0 +1,145 @@
+//! Why a request was turned away, as S3 would say it.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+
+/// The S3 error codes that are raised in front of the operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is S3's own name for the error")]
+pub enum Code {
+    AccessDenied,
+    AuthorizationHeaderMalformed,
+    AuthorizationQueryParametersError,
+    BadDigest,
+    EntityTooLarge,
+    IncompleteBody,
+    InternalError,
+    InvalidAccessKeyId,
+    InvalidArgument,
+    InvalidBucketName,
+    InvalidDigest,
+    InvalidRequest,
+    InvalidToken,
+    InvalidUri,
+    KeyTooLong,
+    MalformedTrailer,
+    MalformedXml,
+    MaxMessageLengthExceeded,
+    MethodNotAllowed,
+    MissingContentLength,
+    NotImplemented,
+    RequestHeaderSectionTooLarge,
+    RequestTimeTooSkewed,
+    RequestTimeout,
+    SignatureDoesNotMatch,
+    SlowDown,
+    XAmzContentSha256Mismatch,
+}
+
+impl Code {
+    /// S3's name for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AccessDenied => "AccessDenied",
+            Self::AuthorizationHeaderMalformed => "AuthorizationHeaderMalformed",
+            Self::AuthorizationQueryParametersError => "AuthorizationQueryParametersError",
+            Self::BadDigest => "BadDigest",
+            Self::EntityTooLarge => "EntityTooLarge",
+            Self::IncompleteBody => "IncompleteBody",
+            Self::InternalError => "InternalError",
+            Self::InvalidAccessKeyId => "InvalidAccessKeyId",
+            Self::InvalidArgument => "InvalidArgument",
+            Self::InvalidBucketName => "InvalidBucketName",
+            Self::InvalidDigest => "InvalidDigest",
+            Self::InvalidRequest => "InvalidRequest",
+            Self::InvalidToken => "InvalidToken",
+            Self::InvalidUri => "InvalidURI",
+            Self::KeyTooLong => "KeyTooLongError",
+            Self::MalformedTrailer => "MalformedTrailerError",
+            Self::MalformedXml => "MalformedXML",
+            Self::MaxMessageLengthExceeded => "MaxMessageLengthExceeded",
+            Self::MethodNotAllowed => "MethodNotAllowed",
+            Self::MissingContentLength => "MissingContentLength",
+            Self::NotImplemented => "NotImplemented",
+            Self::RequestHeaderSectionTooLarge => "RequestHeaderSectionTooLarge",
+            Self::RequestTimeTooSkewed => "RequestTimeTooSkewed",
+            Self::RequestTimeout => "RequestTimeout",
+            Self::SignatureDoesNotMatch => "SignatureDoesNotMatch",
+            Self::SlowDown => "SlowDown",
+            Self::XAmzContentSha256Mismatch => "XAmzContentSHA256Mismatch",
+        }
+    }
+
+    /// The HTTP status that goes with it.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::AccessDenied
+            | Self::InvalidAccessKeyId
+            | Self::RequestTimeTooSkewed
+            | Self::SignatureDoesNotMatch => StatusCode::FORBIDDEN,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::MissingContentLength => StatusCode::LENGTH_REQUIRED,
+            Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
+            Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+/// A request turned away: a code for the client's program, a sentence for its author, and the
+/// further elements that S3 puts into such an error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", code.as_str())]
+pub struct Refusal {
+    /// S3's error code.
+    pub code: Code,
+    /// What is wrong, in a sentence.
+    pub message: Cow<'static, str>,
+    /// Further elements of the error document: name and text.
+    pub details: Vec<(&'static str, String)>,
+    /// A header that goes with the reply.
+    pub header: Option<(&'static str, &'static str)>,
+}
+
+impl Refusal {
+    /// A refusal with `code` that reads `message`.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), details: Vec::new(), header: None }
+    }
+
+    /// The same with a further element in its document.
+    #[must_use]
+    pub fn with_detail(mut self, name: &'static str, text: impl Into<String>) -> Self {
+        self.details.push((name, text.into()));
+        self
+    }
+
+    /// The same with a header beside it.
+    #[must_use]
+    pub fn with_header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.header = Some((name, value));
+        self
+    }
+
+    /// A feature of S3 that isn't there yet.
+    pub fn not_implemented(what: &str) -> Self {
+        Self::new(
+            Code::NotImplemented,
+            "A header or query parameter you provided implies functionality that is not implemented",
+        )
+        .with_detail("Header", what)
+    }
+}
+
+impl From<Refusal> for s3s::S3Error {
+    fn from(refusal: Refusal) -> Self {
+        let name = refusal.code.as_str();
+        let code = s3s::S3ErrorCode::from_bytes(name.as_bytes())
+            .unwrap_or_else(|| s3s::S3ErrorCode::Custom(name.into()));
+        let mut error = Self::with_message(code, refusal.message);
+        error.set_status_code(refusal.code.status());
+        error
+    }
+}

@@ -1,0 +1,106 @@
+//! What a signature is good for: a key, on a day, in a region, at a service.
+
+use super::date::Timestamp;
+use super::refusal::{Code, Refusal};
+
+/// `AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scope<'a> {
+    pub(super) access_key: &'a str,
+    pub(super) region: &'a str,
+    day: &'a str,
+    service: &'a str,
+    /// All behind the access key.
+    pub(super) text: &'a str,
+}
+
+/// Where a credential was read, which decides how an error about it is worded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Header,
+    Query,
+}
+
+impl Place {
+    pub(super) fn malformed(self, what: &str) -> Refusal {
+        match self {
+            Self::Header => Refusal::new(
+                Code::AuthorizationHeaderMalformed,
+                format!("The authorization header is malformed; {what}"),
+            ),
+            Self::Query => Refusal::new(
+                Code::AuthorizationQueryParametersError,
+                format!("Error parsing the query parameters of the signature; {what}"),
+            ),
+        }
+    }
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn parse(credential: &'a str, place: Place) -> Result<Self, Refusal> {
+        let mut parts = credential.rsplitn(5, '/');
+        let mut next = || parts.next().filter(|part| !part.is_empty());
+        let parsed = (next(), next(), next(), next(), next());
+        let (Some("aws4_request"), Some(service), Some(region), Some(day), Some(access_key)) =
+            parsed
+        else {
+            return Err(place.malformed(
+                "the Credential is mal-formed; expecting \
+                 \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\"",
+            ));
+        };
+        let text = &credential[access_key.len() + 1..];
+        Ok(Self { access_key, region, day, service, text })
+    }
+
+    /// Whether it is good for a request of `time` here.
+    pub(super) fn check(
+        &self,
+        time: Timestamp,
+        regions: &[String],
+        place: Place,
+    ) -> Result<(), Refusal> {
+        if !time.is_on(self.day) {
+            return Err(place.malformed(&format!(
+                "Invalid credential date \"{}\". This date is not the same as X-Amz-Date",
+                self.day
+            )));
+        }
+        if self.service != "s3" {
+            return Err(place.malformed(&format!(
+                "incorrect service \"{}\". This endpoint belongs to \"s3\"",
+                self.service
+            )));
+        }
+        if !regions.iter().any(|region| region == self.region) {
+            let expected = regions.first().map_or("us-east-1", String::as_str);
+            let what = format!("the region '{}' is wrong; expecting '{expected}'", self.region);
+            return Err(place.malformed(&what).with_detail("Region", expected));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_has_five_parts() {
+        let scope = Scope::parse("a/b/20130524/eu-west-1/s3/aws4_request", Place::Header).unwrap();
+        assert_eq!((scope.access_key, scope.region), ("a/b", "eu-west-1"));
+        assert_eq!(scope.text, "20130524/eu-west-1/s3/aws4_request");
+        for wrong in [
+            "",
+            "AKID",
+            "AKID/20130524/eu-west-1/s3/aws5_request",
+            "AKID/20130524//s3/aws4_request",
+            "20130524/eu-west-1/s3/aws4_request",
+        ] {
+            let header = Scope::parse(wrong, Place::Header).unwrap_err();
+            assert_eq!(header.code, Code::AuthorizationHeaderMalformed, "{wrong}");
+            let query = Scope::parse(wrong, Place::Query).unwrap_err();
+            assert_eq!(query.code, Code::AuthorizationQueryParametersError, "{wrong}");
+        }
+    }
+}

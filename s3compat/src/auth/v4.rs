@@ -1,0 +1,273 @@
+//! SigV4, in the `Authorization` header or in the query of a presigned link.
+
+use subtle::ConstantTimeEq;
+
+use super::authenticator::{Authenticated, Head, Mechanism, Site};
+use super::canonical::{Covered, canonical_request, string_to_sign};
+use super::date::Timestamp;
+use super::keys::{Credential, SigningKey};
+use super::payload::{Announced, UNSIGNED_PAYLOAD};
+use super::refusal::{Code, Refusal};
+use super::scope::{Place, Scope};
+use crate::decode::ChunkSigner;
+
+pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// How far the clocks of client and server may differ.
+const SKEW_MS_MAX: u64 = 15 * 60 * 1000;
+/// How long a link may be good for: seven days.
+const EXPIRES_S_MAX: u64 = 7 * 24 * 60 * 60;
+
+/// Headers that SDKs leave unsigned, and that can't change what is done.
+const UNSIGNED_ALLOWED: [&str; 3] = ["x-amz-user-agent", "x-amz-checksum-mode", "x-amz-cf-id"];
+
+/// A signature and what it says of itself.
+struct Claim<'a> {
+    place: Place,
+    scope: Scope<'a>,
+    signed_headers: &'a str,
+    signature: &'a str,
+    time: Timestamp,
+    payload: &'a str,
+}
+
+/// Authenticates by the `Authorization` header.
+pub(super) fn by_header(
+    head: &Head<'_>,
+    authorization: &str,
+    site: &Site<'_>,
+) -> Result<Authenticated, Refusal> {
+    let claim = Claim::from_header(head, authorization)?;
+    if claim.time.unix_ms().abs_diff(site.now.unix_ms()) > SKEW_MS_MAX {
+        return Err(skewed(claim.time, site.now));
+    }
+    claim.verify(head, site, Mechanism::Header)
+}
+
+/// Authenticates by the query.
+pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated, Refusal> {
+    let claim = Claim::from_query(head)?;
+    let expires_s = parse_expires(query_value(head, "X-Amz-Expires")?)?;
+    let (signed, now) = (claim.time.unix_ms(), site.now.unix_ms());
+    if signed > now + SKEW_MS_MAX {
+        return Err(Refusal::new(Code::AccessDenied, "Request is not yet valid"));
+    }
+    if now > signed + expires_s * 1000 {
+        return Err(Refusal::new(Code::AccessDenied, "Request has expired")
+            .with_detail("X-Amz-Expires", expires_s.to_string())
+            .with_detail("ServerTime", site.now.to_iso()));
+    }
+    claim.verify(head, site, Mechanism::Query)
+}
+
+impl<'a> Claim<'a> {
+    fn from_header(head: &Head<'a>, authorization: &'a str) -> Result<Self, Refusal> {
+        let place = Place::Header;
+        let fields = authorization
+            .strip_prefix(ALGORITHM)
+            .filter(|fields| fields.starts_with([' ', '\t']))
+            .ok_or_else(|| unsupported(authorization))?;
+        let (mut credential, mut signed_headers, mut signature) = (None, None, None);
+        for field in fields.split(',') {
+            let (name, value) = field.trim().split_once('=').unwrap_or_default();
+            let slot = match name {
+                "Credential" => &mut credential,
+                "SignedHeaders" => &mut signed_headers,
+                "Signature" => &mut signature,
+                _ => return Err(place.malformed("it has a field that is not known")),
+            };
+            if slot.replace(value).is_some() {
+                return Err(place.malformed("it has a field twice"));
+            }
+        }
+        let missing = |name: &str| place.malformed(&format!("it has no {name}"));
+        let credential = credential.ok_or_else(|| missing("Credential"))?;
+        let payload = head.header("x-amz-content-sha256")?.ok_or_else(|| {
+            let message = "Missing required header for this request: x-amz-content-sha256";
+            Refusal::new(Code::InvalidRequest, message)
+        })?;
+        Ok(Self {
+            place,
+            scope: Scope::parse(credential, place)?,
+            signed_headers: signed_headers.ok_or_else(|| missing("SignedHeaders"))?,
+            signature: signature.ok_or_else(|| missing("Signature"))?,
+            time: header_time(head)?,
+            payload,
+        })
+    }
+
+    fn from_query(head: &Head<'a>) -> Result<Self, Refusal> {
+        let place = Place::Query;
+        if query_value(head, "X-Amz-Algorithm")? != ALGORITHM {
+            return Err(place.malformed("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
+        }
+        let date = query_value(head, "X-Amz-Date")?;
+        let time = Timestamp::parse_basic(date).ok_or_else(|| {
+            place
+                .malformed("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")
+        })?;
+        let payload = match head.header("x-amz-content-sha256")? {
+            Some(payload) => payload,
+            None => head.query_header("x-amz-content-sha256").unwrap_or(UNSIGNED_PAYLOAD),
+        };
+        Ok(Self {
+            place,
+            scope: Scope::parse(query_value(head, "X-Amz-Credential")?, place)?,
+            signed_headers: query_value(head, "X-Amz-SignedHeaders")?,
+            signature: query_value(head, "X-Amz-Signature")?,
+            time,
+            payload,
+        })
+    }
+
+    fn verify(
+        &self,
+        head: &Head<'_>,
+        site: &Site<'_>,
+        mechanism: Mechanism,
+    ) -> Result<Authenticated, Refusal> {
+        self.check_signed_headers(head)?;
+        let announced = Announced::parse(self.payload)?;
+        let credential = site.keys.lookup(self.scope.access_key);
+        let credential = credential.ok_or_else(|| unknown_key(self.scope.access_key))?;
+        self.scope.check(self.time, site.regions, self.place)?;
+        let date = self.time.to_basic();
+        let key = self.check_signature(head, credential, &date)?;
+        let signer = || ChunkSigner::new(key, &date, self.scope.text, self.signature);
+        Ok(Authenticated {
+            identity: credential.identity().clone(),
+            payload: announced.with_signer(signer),
+            mechanism,
+        })
+    }
+
+    /// Whether all that must be signed is.
+    fn check_signed_headers(&self, head: &Head<'_>) -> Result<(), Refusal> {
+        let is_signed = |name: &str| self.signed_headers.split(';').any(|signed| signed == name);
+        let mut unsigned = Vec::new();
+        if !is_signed("host") {
+            unsigned.push("host");
+        }
+        for (name, value) in head.headers {
+            let name = name.as_str();
+            if !name.starts_with("x-amz-") || UNSIGNED_ALLOWED.contains(&name) || is_signed(name) {
+                continue;
+            }
+            let is_in_query = self.place == Place::Query && head.is_hoisted(name, value);
+            if !is_in_query {
+                unsigned.push(name);
+            }
+        }
+        if unsigned.is_empty() {
+            return Ok(());
+        }
+        let message = "There were headers present in the request which were not signed";
+        let names = unsigned.join(", ");
+        Err(Refusal::new(Code::AccessDenied, message).with_detail("HeadersNotSigned", names))
+    }
+
+    /// A signature is over the path encoded by S3's rule. Clients that encode it otherwise sign it
+    /// as they send it: that too is this very path.
+    fn check_signature(
+        &self,
+        head: &Head<'_>,
+        credential: &Credential,
+        date: &str,
+    ) -> Result<SigningKey, Refusal> {
+        let key = credential.signing_key(self.time, self.scope.region);
+        let covered = Covered { signed_headers: self.signed_headers, payload: self.payload };
+        let canonical_path = head.target.signed_path();
+        let sign = |path: &str| {
+            let request = canonical_request(head, path, covered);
+            let text = string_to_sign(&request, date, self.scope.text);
+            let is_right = is_equal(&key.sign(text.as_bytes()), self.signature);
+            (is_right, request, text)
+        };
+        let (is_right, request, text) = sign(canonical_path);
+        if is_right || (head.raw_path != canonical_path && sign(head.raw_path).0) {
+            return Ok(key);
+        }
+        Err(mismatch(self.scope.access_key, self.signature, &text)
+            .with_detail("CanonicalRequest", request))
+    }
+}
+
+/// Compares in a time that does not depend on where they differ.
+pub(super) fn is_equal(expected: &str, given: &str) -> bool {
+    expected.as_bytes().ct_eq(given.as_bytes()).into()
+}
+
+pub(super) fn mismatch(access_key: &str, signature: &str, string_to_sign: &str) -> Refusal {
+    Refusal::new(
+        Code::SignatureDoesNotMatch,
+        "The request signature we calculated does not match the signature you provided. Check \
+         your key and signing method.",
+    )
+    .with_detail("AWSAccessKeyId", access_key)
+    .with_detail("StringToSign", string_to_sign)
+    .with_detail("SignatureProvided", signature)
+}
+
+pub(super) fn unknown_key(access_key: &str) -> Refusal {
+    Refusal::new(
+        Code::InvalidAccessKeyId,
+        "The AWS Access Key Id you provided does not exist in our records.",
+    )
+    .with_detail("AWSAccessKeyId", access_key)
+}
+
+fn unsupported(authorization: &str) -> Refusal {
+    let is_known = authorization.starts_with("AWS ") || authorization.starts_with("AWS4-");
+    if is_known {
+        return Refusal::new(
+            Code::InvalidRequest,
+            "The authorization mechanism you have provided is not supported. Please use \
+             AWS4-HMAC-SHA256.",
+        );
+    }
+    Refusal::new(Code::InvalidArgument, "Unsupported Authorization Type")
+        .with_detail("ArgumentName", "Authorization")
+}
+
+fn skewed(request: Timestamp, server: Timestamp) -> Refusal {
+    Refusal::new(
+        Code::RequestTimeTooSkewed,
+        "The difference between the request time and the current time is too large.",
+    )
+    .with_detail("RequestTime", request.to_basic())
+    .with_detail("ServerTime", server.to_iso())
+    .with_detail("MaxAllowedSkewMilliseconds", SKEW_MS_MAX.to_string())
+}
+
+fn header_time(head: &Head<'_>) -> Result<Timestamp, Refusal> {
+    let time = match head.header("x-amz-date")? {
+        Some(date) => Timestamp::parse_basic(date),
+        None => head.header("date")?.and_then(Timestamp::parse_header),
+    };
+    time.ok_or_else(|| {
+        let message = "AWS authentication requires a valid Date or x-amz-date header";
+        Refusal::new(Code::AccessDenied, message)
+    })
+}
+
+fn query_value<'a>(head: &Head<'a>, name: &str) -> Result<&'a str, Refusal> {
+    head.query_get(name).ok_or_else(|| {
+        Refusal::new(
+            Code::AuthorizationQueryParametersError,
+            "Query-string authentication version 4 requires the X-Amz-Algorithm, \
+             X-Amz-Credential, X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and \
+             X-Amz-Expires parameters.",
+        )
+    })
+}
+
+fn parse_expires(text: &str) -> Result<u64, Refusal> {
+    let refuse = |message| Err(Refusal::new(Code::AuthorizationQueryParametersError, message));
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<u64>() {
+        _ if text.starts_with('-') => refuse("X-Amz-Expires must be non-negative"),
+        _ if !is_number => refuse("X-Amz-Expires should be a number"),
+        Ok(0) => refuse("X-Amz-Expires must be above zero"),
+        Ok(seconds) if seconds <= EXPIRES_S_MAX => Ok(seconds),
+        _ => refuse("X-Amz-Expires must be less than a week (in seconds) that is 604800"),
+    }
+}

@@ -1,0 +1,269 @@
+//! The streaming half: any HTTP body in, checked object bytes out.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::chunked::ChunkDecoder;
+use super::error::BodyError;
+use super::facts::BodyFacts;
+
+/// How a body is framed, and what says whether it is whole.
+#[derive(Debug)]
+pub(crate) enum Framing {
+    /// As it is.
+    Plain,
+    /// As it is, with this SHA-256.
+    Hashed([u8; 32]),
+    /// In aws-chunked chunks.
+    Chunked(Box<ChunkDecoder>),
+}
+
+/// What is to be done with a body.
+#[derive(Debug)]
+pub(crate) struct BodyPlan {
+    pub(crate) framing: Framing,
+    pub(crate) facts: Arc<BodyFacts>,
+    /// How long the client may be silent.
+    pub(crate) idle: Duration,
+}
+
+/// A body with its framing taken off, its promises checked.
+#[derive(Debug)]
+pub struct DecodedBody<B> {
+    inner: B,
+    check: Check,
+    facts: Arc<BodyFacts>,
+    passed: u64,
+    /// The bytes that complete the promised length, until all else is checked.
+    last: Option<Bytes>,
+    is_ended: bool,
+    idle: Idle,
+}
+
+#[derive(Debug)]
+enum Check {
+    None,
+    Hash(Sha256, [u8; 32]),
+    Chunks(Box<ChunkDecoder>),
+}
+
+/// Wakes when nothing has come for too long.
+#[derive(Debug)]
+struct Idle {
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+    is_running: bool,
+}
+
+impl<B> DecodedBody<B> {
+    pub(crate) fn new(inner: B, plan: BodyPlan) -> Self {
+        let check = match plan.framing {
+            Framing::Plain => Check::None,
+            Framing::Hashed(expected) => Check::Hash(Sha256::new(), expected),
+            Framing::Chunked(decoder) => Check::Chunks(decoder),
+        };
+        Self {
+            inner,
+            check,
+            facts: plan.facts,
+            passed: 0,
+            last: None,
+            is_ended: false,
+            idle: Idle { limit: plan.idle, timer: None, is_running: false },
+        }
+    }
+
+    /// Takes in a piece as it came; gives a piece to pass on, if there is one.
+    fn push(&mut self, bytes: Bytes) -> Result<Option<Bytes>, BodyError> {
+        match &mut self.check {
+            Check::None => self.admit(bytes),
+            Check::Hash(hash, _) => {
+                hash.update(&bytes);
+                self.admit(bytes)
+            }
+            Check::Chunks(decoder) => {
+                decoder.push(bytes)?;
+                self.pop()
+            }
+        }
+    }
+
+    /// What a decoder has ready.
+    fn pop(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let Check::Chunks(decoder) = &mut self.check else { return Ok(None) };
+        match decoder.pop() {
+            Some(bytes) => self.admit(bytes),
+            None => Ok(None),
+        }
+    }
+
+    /// Counts object bytes, and holds the last ones back.
+    fn admit(&mut self, bytes: Bytes) -> Result<Option<Bytes>, BodyError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        self.passed += bytes.len() as u64;
+        match self.facts.length() {
+            Some(length) if self.passed > length => Err(BodyError::Incomplete),
+            Some(length) if self.passed == length => {
+                self.last = Some(bytes);
+                Ok(None)
+            }
+            _ => Ok(Some(bytes)),
+        }
+    }
+
+    /// Checks all that can be checked only once everything has come.
+    fn end(&mut self) -> Result<(), BodyError> {
+        let trailers = match &mut self.check {
+            Check::None => HeaderMap::new(),
+            Check::Hash(hash, expected) => {
+                let digest: [u8; 32] = hash.finalize_reset().into();
+                // A body cut short has another hash too; say what happened.
+                if digest != *expected && self.facts.length().is_none_or(|at| at == self.passed) {
+                    return Err(BodyError::ContentSha256);
+                }
+                HeaderMap::new()
+            }
+            Check::Chunks(decoder) => decoder.finish()?,
+        };
+        if self.facts.length().is_some_and(|length| length != self.passed) {
+            return Err(BodyError::Incomplete);
+        }
+        self.is_ended = true;
+        self.facts.end(trailers);
+        Ok(())
+    }
+}
+
+impl Idle {
+    fn reset(&mut self) {
+        self.is_running = false;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
+        if self.limit.is_zero() {
+            return Poll::Pending;
+        }
+        let limit = self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+        if !self.is_running {
+            timer.as_mut().reset(Instant::now() + limit);
+            self.is_running = true;
+        }
+        timer.as_mut().poll(cx).map(|()| BodyError::Stalled)
+    }
+}
+
+impl<B> DecodedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        loop {
+            if self.is_ended {
+                return Poll::Ready(self.last.take().map(Ok));
+            }
+            if let Some(bytes) = self.pop()? {
+                return Poll::Ready(Some(Ok(bytes)));
+            }
+            match self.poll_inner(cx) {
+                Poll::Pending => {
+                    return self.idle.poll(cx).map(|silence| Some(Err(silence)));
+                }
+                Poll::Ready(None) => self.end()?,
+                Poll::Ready(Some(bytes)) => {
+                    self.idle.reset();
+                    if let Some(bytes) = self.push(bytes?)? {
+                        return Poll::Ready(Some(Ok(bytes)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next data as it came; HTTP's own trailers are of no concern.
+    fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        loop {
+            match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+                None => return Poll::Ready(None),
+                Some(Err(error)) => {
+                    return Poll::Ready(Some(Err(BodyError::Transport(error.to_string()))));
+                }
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(bytes)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<B> Body for DecodedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let next = ready!(this.poll_data(cx));
+        if matches!(next, Some(Err(_))) {
+            // Nothing may follow an error, least of all the bytes held back.
+            this.is_ended = true;
+            this.last = None;
+        }
+        Poll::Ready(next.map(|result| result.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_ended && self.last.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let held = self.last.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        match self.facts.length() {
+            Some(length) => SizeHint::with_exact(length.saturating_sub(self.passed) + held),
+            None => SizeHint::default(),
+        }
+    }
+}
+
+/// The whole of a body of up to `limit` bytes.
+pub(crate) async fn collect<B>(mut body: DecodedBody<B>, limit: u64) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    if body.facts.length().is_some_and(|length| length > limit) {
+        return Err(BodyError::TooLong { limit });
+    }
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(bytes) = frame?.into_data() else { continue };
+        if whole.len() as u64 + bytes.len() as u64 > limit {
+            return Err(BodyError::TooLong { limit });
+        }
+        whole.extend_from_slice(&bytes);
+    }
+    Ok(whole.freeze())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Bodies of every framing, whole and broken.
+
+use std::convert::Infallible;
+
+use futures::{StreamExt, stream};
+use http::HeaderName;
+use http_body_util::StreamBody;
+
+use super::*;
+
+type Pieces = StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
+
+fn pieces(pieces: &[&'static str]) -> Pieces {
+    let frames: Vec<_> =
+        pieces.iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))).collect();
+    StreamBody::new(stream::iter(frames))
+}
+
+fn plan(framing: Framing, length: Option<u64>) -> BodyPlan {
+    let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
+    BodyPlan { framing, facts, idle: Duration::from_secs(5) }
+}
+
+fn decoder(declared: Option<Vec<HeaderName>>) -> Framing {
+    Framing::Chunked(Box::new(ChunkDecoder::new(None, declared)))
+}
+
+/// What is passed on, and what ends it.
+async fn read<B>(mut body: DecodedBody<B>) -> (Vec<u8>, Option<BodyError>)
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let mut passed = Vec::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => passed.extend_from_slice(&frame.into_data().unwrap()),
+            Err(error) => {
+                assert!(body.frame().await.is_none(), "nothing follows an error");
+                return (passed, Some(error));
+            }
+        }
+    }
+    assert!(body.is_end_stream());
+    (passed, None)
+}
+
+#[tokio::test]
+async fn plain_bodies_have_their_length() {
+    let sent = || pieces(&["abc", "", "def"]);
+    for (length, expected) in [
+        (None, None),
+        (Some(6), None),
+        (Some(7), Some(BodyError::Incomplete)),
+        (Some(5), Some(BodyError::Incomplete)),
+        (Some(0), Some(BodyError::Incomplete)),
+    ] {
+        let body = DecodedBody::new(sent(), plan(Framing::Plain, length));
+        assert_eq!(body.size_hint().exact(), length);
+        let (passed, error) = read(body).await;
+        assert_eq!(error, expected, "{length:?}");
+        // A reader that counts to the length must not be satisfied by a body that is refused.
+        assert!(error.is_none() || length.is_none_or(|at| passed.len() as u64 != at || at == 0));
+    }
+}
+
+#[tokio::test]
+async fn hashed_bodies_are_what_was_signed() {
+    let right: [u8; 32] = Sha256::digest(b"abcdef").into();
+    let good = DecodedBody::new(pieces(&["abc", "def"]), plan(Framing::Hashed(right), Some(6)));
+    assert_eq!(read(good).await, (b"abcdef".to_vec(), None));
+    for length in [None, Some(6)] {
+        let bad = DecodedBody::new(pieces(&["abc", "deg"]), plan(Framing::Hashed(right), length));
+        let (passed, error) = read(bad).await;
+        assert_eq!(error, Some(BodyError::ContentSha256));
+        assert!(length.is_none() || passed.len() < 6, "the last bytes were passed on unchecked");
+    }
+    let short = DecodedBody::new(pieces(&["abc"]), plan(Framing::Hashed(right), Some(6)));
+    assert_eq!(read(short).await.1, Some(BodyError::Incomplete));
+    let empty: [u8; 32] = Sha256::digest(b"").into();
+    let nothing = DecodedBody::new(pieces(&[]), plan(Framing::Hashed(empty), Some(0)));
+    assert_eq!(read(nothing).await, (Vec::new(), None));
+}
+
+#[tokio::test]
+async fn chunked_bodies_have_their_decoded_length() {
+    let sent = || pieces(&["3\r\na", "bc\r\n3\r", "\ndef\r\n0\r\n", "\r\n"]);
+    for (length, expected) in [
+        (None, None),
+        (Some(6), None),
+        (Some(5), Some(BodyError::Incomplete)),
+        (Some(7), Some(BodyError::Incomplete)),
+    ] {
+        let (passed, error) = read(DecodedBody::new(sent(), plan(decoder(None), length))).await;
+        assert_eq!(error, expected, "{length:?}");
+        assert!(error.is_some() || passed == b"abcdef");
+    }
+    let unfinished = pieces(&["3\r\nabc\r\n"]);
+    let body = DecodedBody::new(unfinished, plan(decoder(None), Some(3)));
+    assert_eq!(read(body).await, (Vec::new(), Some(BodyError::Incomplete)));
+}
+
+#[tokio::test]
+async fn trailers_are_there_after_the_end() {
+    let name = HeaderName::from_static("x-amz-checksum-crc32");
+    let plan = plan(decoder(Some(vec![name.clone()])), Some(1));
+    let facts = plan.facts.clone();
+    let sent = pieces(&["1\r\na\r\n0\r\n", "x-amz-checksum-crc32:6Le+Qw==\r\n\r\n"]);
+    let mut body = DecodedBody::new(sent, plan);
+    assert!(facts.trailers().is_none());
+    // The byte that completes the length comes only once the trailer was read.
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(first, "a");
+    assert_eq!(facts.trailers().unwrap()[name], "6Le+Qw==");
+    assert!(body.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn broken_connections_are_incomplete_bodies() {
+    let frames = stream::iter([
+        Ok(Frame::data(Bytes::from_static(b"abc"))),
+        Err(std::io::Error::other("reset")),
+    ]);
+    let body = DecodedBody::new(StreamBody::new(frames), plan(Framing::Plain, Some(6)));
+    let (passed, error) = read(body).await;
+    assert_eq!(passed, b"abc");
+    assert_eq!(error, Some(BodyError::Transport("reset".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_ends_a_body() {
+    let slow = stream::unfold(0u64, |turn| async move {
+        // Four seconds are within the limit, eight are not.
+        sleep(Duration::from_secs(if turn < 3 { 4 } else { 8 })).await;
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), turn + 1))
+    });
+    let body = DecodedBody::new(StreamBody::new(slow.boxed()), plan(Framing::Plain, None));
+    assert_eq!(read(body).await, (b"xxx".to_vec(), Some(BodyError::Stalled)));
+}
+
+#[tokio::test]
+async fn documents_are_bounded() {
+    let sent = || pieces(&["abc", "def"]);
+    let body = |length| DecodedBody::new(sent(), plan(Framing::Plain, length));
+    assert_eq!(collect(body(None), 6).await.unwrap(), "abcdef");
+    assert_eq!(collect(body(None), 5).await, Err(BodyError::TooLong { limit: 5 }));
+    assert_eq!(collect(body(Some(1 << 40)), 5).await, Err(BodyError::TooLong { limit: 5 }));
+}

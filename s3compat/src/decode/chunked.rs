@@ -1,0 +1,286 @@
+//! The aws-chunked decoder, without any I/O.
+//!
+//! ```text
+//! body    = *chunk last (CRLF | trailer)
+//! chunk   = size [";chunk-signature=" 64HEX] CRLF bytes CRLF
+//! last    = "0"  [";chunk-signature=" 64HEX] CRLF
+//! trailer = *(name ":" value CRLF) ["x-amz-trailer-signature:" 64HEX CRLF] CRLF
+//! ```
+//!
+//! Memory is bounded by one line, one trailer and one chunk of [`HELD_BYTES_MAX`]; bytes are passed
+//! on as slices of what came in.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use martlet_protocol::limits::PUT_BYTES_MAX;
+use sha2::{Digest, Sha256};
+
+use super::error::BodyError;
+use super::signer::ChunkSigner;
+
+/// A signed chunk up to this length is held back until its signature was checked.
+pub(crate) const HELD_BYTES_MAX: u64 = 1024 * 1024;
+/// A chunk header has a size of 16 digits and a signature of 64 at most: twice that is generous.
+const LINE_BYTES_MAX: usize = 256;
+/// A line of a trailer, and all lines together.
+const TRAILER_BYTES_MAX: usize = 8 * 1024;
+
+const SIGNATURE_EXTENSION: &[u8] = b"chunk-signature=";
+const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
+
+/// Turns aws-chunked bytes into object bytes and trailers.
+#[derive(Debug)]
+pub struct ChunkDecoder {
+    state: State,
+    signer: Option<ChunkSigner>,
+    declared: Option<Vec<HeaderName>>,
+    /// The line being read, up to its LF.
+    line: Vec<u8>,
+    chunk: Chunk,
+    trailer: Trailer,
+    ready: VecDeque<Bytes>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// At a chunk's header.
+    Header,
+    /// In a chunk, with so many bytes to come.
+    Data(u64),
+    /// At the line end behind a chunk's bytes.
+    DataEnd,
+    /// Among the lines of the trailer, or at the line end behind the last chunk.
+    Trailer,
+    /// Behind everything.
+    End,
+}
+
+/// The chunk being read.
+#[derive(Debug, Default)]
+struct Chunk {
+    signature: Vec<u8>,
+    hash: Sha256,
+    is_held: bool,
+    held: Vec<Bytes>,
+}
+
+/// The trailer being read.
+#[derive(Debug, Default)]
+struct Trailer {
+    headers: HeaderMap,
+    canonical: Vec<u8>,
+    is_signed: bool,
+    has_gap: bool,
+}
+
+impl ChunkDecoder {
+    /// A decoder of chunks: signed ones if there is a signer, with a trailer if one is declared
+    /// (with the names that `x-amz-trailer` announced).
+    pub fn new(signer: Option<ChunkSigner>, declared: Option<Vec<HeaderName>>) -> Self {
+        Self {
+            state: State::Header,
+            signer,
+            declared,
+            line: Vec::new(),
+            chunk: Chunk::default(),
+            trailer: Trailer::default(),
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// Takes in bytes as they came.
+    pub fn push(&mut self, mut bytes: Bytes) -> Result<(), BodyError> {
+        while !bytes.is_empty() {
+            match self.state {
+                State::Data(left) => self.take_data(&mut bytes, left)?,
+                State::End => return Err(BodyError::MalformedChunk("bytes behind the end")),
+                State::Header | State::DataEnd | State::Trailer => self.take_line(&mut bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The next object bytes, if there are any.
+    pub fn pop(&mut self) -> Option<Bytes> {
+        self.ready.pop_front()
+    }
+
+    /// Says that nothing more will come, and takes the trailers.
+    pub fn finish(&mut self) -> Result<HeaderMap, BodyError> {
+        match self.state {
+            State::End => Ok(std::mem::take(&mut self.trailer.headers)),
+            State::Trailer if self.declared.is_some() => {
+                Err(BodyError::MalformedTrailer("it has no end"))
+            }
+            _ => Err(BodyError::Incomplete),
+        }
+    }
+
+    fn take_data(&mut self, bytes: &mut Bytes, left: u64) -> Result<(), BodyError> {
+        let length = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+        let piece = bytes.split_to(length);
+        let left = left - length as u64;
+        if self.signer.is_some() {
+            self.chunk.hash.update(&piece);
+        }
+        if self.chunk.is_held {
+            self.chunk.held.push(piece);
+        } else {
+            self.ready.push_back(piece);
+        }
+        self.state = State::Data(left);
+        if left == 0 {
+            self.check_chunk()?;
+            self.ready.extend(self.chunk.held.drain(..));
+            self.state = State::DataEnd;
+        }
+        Ok(())
+    }
+
+    fn check_chunk(&mut self) -> Result<(), BodyError> {
+        let Some(signer) = &mut self.signer else { return Ok(()) };
+        let digest = self.chunk.hash.finalize_reset().into();
+        signer.check_chunk(&digest, &self.chunk.signature)
+    }
+
+    /// Reads up to the end of a line, and acts on it when it is whole.
+    fn take_line(&mut self, bytes: &mut Bytes) -> Result<(), BodyError> {
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let length = end.map_or(bytes.len(), |end| end + 1);
+        let (limit, too_long) = match self.state {
+            State::Trailer => (TRAILER_BYTES_MAX, BodyError::MalformedTrailer("it is too long")),
+            _ => (LINE_BYTES_MAX, BodyError::MalformedChunk("a header is too long")),
+        };
+        if self.line.len() + length > limit {
+            return Err(too_long);
+        }
+        self.line.extend_from_slice(&bytes[..length]);
+        bytes.advance(length);
+        if end.is_none() {
+            return Ok(());
+        }
+        let line = std::mem::take(&mut self.line);
+        self.act_on(&line)?;
+        self.line = line;
+        self.line.clear();
+        Ok(())
+    }
+
+    fn act_on(&mut self, line: &[u8]) -> Result<(), BodyError> {
+        match self.state {
+            State::Header => self.begin_chunk(line),
+            State::DataEnd if line == b"\r\n" => {
+                self.state = State::Header;
+                Ok(())
+            }
+            State::DataEnd => Err(BodyError::MalformedChunk("a chunk is longer than its size")),
+            State::Trailer => self.take_trailer_line(line),
+            State::Data(_) | State::End => unreachable!("these states read no lines"),
+        }
+    }
+
+    fn begin_chunk(&mut self, line: &[u8]) -> Result<(), BodyError> {
+        let header = line
+            .strip_suffix(b"\r\n")
+            .ok_or(BodyError::MalformedChunk("a header does not end in CR LF"))?;
+        let (size, extension) = match header.iter().position(|byte| *byte == b';') {
+            Some(at) => (&header[..at], Some(&header[at + 1..])),
+            None => (header, None),
+        };
+        let size = parse_size(size)?;
+        self.chunk.signature.clear();
+        if self.signer.is_some() {
+            let signature = extension.and_then(|text| text.strip_prefix(SIGNATURE_EXTENSION));
+            let signature = signature.ok_or(BodyError::MalformedChunk("a chunk is not signed"))?;
+            self.chunk.signature.extend_from_slice(signature);
+        }
+        self.chunk.is_held = self.signer.is_some() && size <= HELD_BYTES_MAX;
+        if size == 0 {
+            self.check_chunk()?;
+            self.state = State::Trailer;
+        } else {
+            self.state = State::Data(size);
+        }
+        Ok(())
+    }
+
+    fn take_trailer_line(&mut self, line: &[u8]) -> Result<(), BodyError> {
+        let text = line.strip_suffix(b"\n").unwrap_or(line);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if text.is_empty() {
+            return self.end_trailer();
+        }
+        let Some(declared) = &self.declared else {
+            return Err(BodyError::MalformedChunk("a trailer that was not announced"));
+        };
+        let (name, value) = split_header(text)?;
+        if name == TRAILER_SIGNATURE {
+            let Some(signer) = self.signer.as_mut().filter(|_| !self.trailer.is_signed) else {
+                return Err(BodyError::MalformedTrailer("a signature that has no place"));
+            };
+            signer.check_trailer(&self.trailer.canonical, value.as_bytes())?;
+            self.trailer.is_signed = true;
+            return Ok(());
+        }
+        if self.trailer.is_signed || !declared.contains(&name) {
+            return Err(BodyError::MalformedTrailer("a header that was not announced"));
+        }
+        let canonical = &mut self.trailer.canonical;
+        if canonical.len() + text.len() > TRAILER_BYTES_MAX {
+            return Err(BodyError::MalformedTrailer("it is too long"));
+        }
+        canonical.extend_from_slice(name.as_str().as_bytes());
+        canonical.push(b':');
+        canonical.extend_from_slice(value.as_bytes());
+        canonical.push(b'\n');
+        match self.trailer.headers.insert(name, value) {
+            None => Ok(()),
+            Some(_) => Err(BodyError::MalformedTrailer("a header comes twice")),
+        }
+    }
+
+    fn end_trailer(&mut self) -> Result<(), BodyError> {
+        if let Some(declared) = &self.declared {
+            if declared.iter().any(|name| !self.trailer.headers.contains_key(name)) {
+                return Err(BodyError::MalformedTrailer("a header that was announced is missing"));
+            }
+            // Some clients put an empty line between the headers and their signature.
+            if self.signer.is_some() && !self.trailer.is_signed {
+                let is_second = std::mem::replace(&mut self.trailer.has_gap, true);
+                return if is_second {
+                    Err(BodyError::MalformedTrailer("it is not signed"))
+                } else {
+                    Ok(())
+                };
+            }
+        }
+        self.state = State::End;
+        Ok(())
+    }
+}
+
+fn parse_size(digits: &[u8]) -> Result<u64, BodyError> {
+    let is_number = (1..=16).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
+    let size = std::str::from_utf8(digits).ok().filter(|_| is_number);
+    let size = size.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    match size {
+        None => Err(BodyError::MalformedChunk("a size is not a hexadecimal number")),
+        Some(size) if size > PUT_BYTES_MAX => {
+            Err(BodyError::MalformedChunk("a chunk is larger than any object"))
+        }
+        Some(size) => Ok(size),
+    }
+}
+
+fn split_header(line: &[u8]) -> Result<(HeaderName, HeaderValue), BodyError> {
+    let malformed = BodyError::MalformedTrailer("a line is not a header");
+    let at = line.iter().position(|byte| *byte == b':').ok_or_else(|| malformed.clone())?;
+    let name = HeaderName::from_bytes(&line[..at]).map_err(|_| malformed.clone())?;
+    let value = HeaderValue::from_bytes(line[at + 1..].trim_ascii()).map_err(|_| malformed)?;
+    Ok((name, value))
+}
+
+#[cfg(test)]
+mod tests;

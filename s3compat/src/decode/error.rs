@@ -1,0 +1,86 @@
+//! What ends a body that isn't what was promised.
+
+use std::error::Error;
+
+use crate::auth::{Code, Refusal};
+
+/// Why a body can't be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyError {
+    /// Fewer or more bytes than were announced, or no final chunk.
+    #[error("the body has not the length that was announced, or was not sent to its end")]
+    Incomplete,
+    /// The signature of a chunk is wrong.
+    #[error("the signature of a chunk does not match")]
+    ChunkSignature,
+    /// The signature of the trailer is wrong.
+    #[error("the signature of the trailer does not match")]
+    TrailerSignature,
+    /// The body has another SHA-256 than `x-amz-content-sha256` says.
+    #[error("the provided 'x-amz-content-sha256' header does not match what was computed")]
+    ContentSha256,
+    /// The framing of a chunk makes no sense.
+    #[error("the aws-chunked framing is malformed: {0}")]
+    MalformedChunk(&'static str),
+    /// The trailer makes no sense, or isn't the one that was announced.
+    #[error("the trailer is malformed: {0}")]
+    MalformedTrailer(&'static str),
+    /// The body is longer than its operation takes.
+    #[error("the body is longer than the {limit} bytes allowed")]
+    TooLong {
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// The client fell silent.
+    #[error("nothing more of the body arrived in time")]
+    Stalled,
+    /// The connection broke.
+    #[error("the body could not be read: {0}")]
+    Transport(String),
+}
+
+impl BodyError {
+    /// The S3 error code that says so.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Incomplete | Self::Transport(_) => Code::IncompleteBody,
+            Self::ChunkSignature | Self::TrailerSignature => Code::SignatureDoesNotMatch,
+            Self::ContentSha256 => Code::XAmzContentSha256Mismatch,
+            Self::MalformedChunk(_) => Code::InvalidRequest,
+            Self::MalformedTrailer(_) => Code::MalformedTrailer,
+            Self::TooLong { .. } => Code::MaxMessageLengthExceeded,
+            Self::Stalled => Code::RequestTimeout,
+        }
+    }
+
+    /// The body error that `error` is, or was caused by.
+    pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<Self>() {
+                return Some(found);
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+impl From<BodyError> for Refusal {
+    fn from(error: BodyError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_found_under_other_errors() {
+        let cause = martlet_protocol::Error::invalid("the body").with_source(BodyError::Incomplete);
+        let outer = std::io::Error::other(cause);
+        assert_eq!(BodyError::find(&outer), Some(&BodyError::Incomplete));
+        assert_eq!(BodyError::find(&std::io::Error::other("x")), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Headers that ask for what isn't there yet are refused, never ignored: a client that asked for
+//! encryption must not believe that it got it.
+
+use http::{HeaderMap, Method};
+
+use crate::auth::{Code, Refusal, single_header};
+
+/// `x-amz-*` headers that are understood, whatever they say.
+const KNOWN: &[&str] = &[
+    "x-amz-cf-id",
+    "x-amz-checksum-algorithm",
+    "x-amz-checksum-crc32",
+    "x-amz-checksum-crc32c",
+    "x-amz-checksum-crc64nvme",
+    "x-amz-checksum-mode",
+    "x-amz-checksum-sha1",
+    "x-amz-checksum-sha256",
+    "x-amz-checksum-type",
+    "x-amz-content-sha256",
+    "x-amz-copy-source",
+    "x-amz-copy-source-if-match",
+    "x-amz-copy-source-if-modified-since",
+    "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-unmodified-since",
+    "x-amz-copy-source-range",
+    "x-amz-date",
+    "x-amz-decoded-content-length",
+    "x-amz-metadata-directive",
+    "x-amz-mp-object-size",
+    "x-amz-request-payer",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-storage-class",
+    "x-amz-tagging",
+    "x-amz-tagging-directive",
+    "x-amz-trailer",
+    "x-amz-user-agent",
+    "x-amz-website-redirect-location",
+];
+
+/// Headers that are understood as long as they ask for what is so anyway.
+const KNOWN_VALUES: &[(&str, &str)] = &[
+    ("x-amz-acl", "private"),
+    ("x-amz-bucket-object-lock-enabled", "false"),
+    ("x-amz-object-ownership", "BucketOwnerEnforced"),
+];
+
+/// Refuses headers that ask for more than there is.
+pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    for name in headers.keys() {
+        let name = name.as_str();
+        if !name.starts_with("x-amz-") || name.starts_with("x-amz-meta-") {
+            continue;
+        }
+        if name.starts_with("x-amz-rdma-") {
+            return Err(Refusal::not_implemented(name).with_header("x-amz-rdma-reply", "501"));
+        }
+        let known = KNOWN.binary_search(&name).ok().map(|at| KNOWN[at]);
+        if let Some(name) = known {
+            // What is read once must be there once.
+            single_header(headers, name)?;
+            continue;
+        }
+        let known = KNOWN_VALUES.iter().find(|(known, _)| *known == name);
+        let is_so_anyway = known.is_some_and(|(_, value)| {
+            headers.get_all(name).iter().all(|given| given.as_bytes() == value.as_bytes())
+        });
+        if !is_so_anyway {
+            return Err(Refusal::not_implemented(name));
+        }
+    }
+    check_form(method, headers)
+}
+
+/// Uploads by HTML form are another way to authenticate, and to send a body.
+fn check_form(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    let content_type = headers.get("content-type").map_or(&b""[..], |value| value.as_bytes());
+    let is_form = content_type
+        .get(..19)
+        .is_some_and(|start| start.eq_ignore_ascii_case(b"multipart/form-data"));
+    if method == Method::POST && is_form {
+        return Err(Refusal::new(Code::NotImplemented, "Uploads by form are not implemented"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn check_one(name: &'static str, value: &'static str) -> Result<(), Code> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        check(&Method::PUT, &headers).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn the_list_is_sorted() {
+        assert!(KNOWN.is_sorted());
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        for (name, value) in [
+            ("x-amz-server-side-encryption", "AES256"),
+            ("x-amz-server-side-encryption-customer-key", "a2V5"),
+            ("x-amz-copy-source-server-side-encryption-customer-key", "a2V5"),
+            ("x-amz-acl", "public-read"),
+            ("x-amz-grant-read", "id=1"),
+            ("x-amz-object-lock-mode", "GOVERNANCE"),
+            ("x-amz-bucket-object-lock-enabled", "true"),
+            ("x-amz-mfa", "1 2"),
+            ("x-amz-expected-bucket-owner", "123"),
+            ("x-amz-write-offset-bytes", "1"),
+            ("x-amz-something-new", "1"),
+        ] {
+            assert_eq!(check_one(name, value), Err(Code::NotImplemented), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_passes() {
+        for (name, value) in [
+            ("x-amz-acl", "private"),
+            ("x-amz-meta-anything", "1"),
+            ("x-amz-tagging", "a=b"),
+            ("x-amz-storage-class", "STANDARD"),
+            ("authorization", "AWS4"),
+            ("x-custom", "1"),
+        ] {
+            assert_eq!(check_one(name, value), Ok(()), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_rdma_token_is_declined_by_name() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-rdma-token", HeaderValue::from_static("t"));
+        let refusal = check(&Method::PUT, &headers).unwrap_err();
+        assert_eq!(refusal.header, Some(("x-amz-rdma-reply", "501")));
+        assert_eq!(refusal.code, Code::NotImplemented);
+    }
+
+    #[test]
+    fn forms_and_doubled_headers_are_refused() {
+        let mut headers = HeaderMap::new();
+        let form = HeaderValue::from_static("Multipart/Form-Data; boundary=x");
+        headers.insert("content-type", form);
+        assert_eq!(check(&Method::POST, &headers).unwrap_err().code, Code::NotImplemented);
+        assert!(check(&Method::PUT, &headers).is_ok());
+        headers.append("x-amz-copy-source", HeaderValue::from_static("/b/one"));
+        headers.append("x-amz-copy-source", HeaderValue::from_static("/b/two"));
+        assert_eq!(check(&Method::PUT, &headers).unwrap_err().code, Code::InvalidArgument);
+    }
+}

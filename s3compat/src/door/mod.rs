@@ -1,0 +1,36 @@
+//! The door: what every request passes before an operation sees it, and every reply after.
+//!
+//! ```text
+//! request ─▶ request id ─▶ admission ─▶ limits ─▶ host ─▶ target ─▶ authentication ─▶ table
+//!            ─▶ features ─▶ body plan (decode; XML is read whole and inspected) ─▶ operations
+//! reply   ◀─ request id, error document ◀───────────────────────────────────────────┘
+//! ```
+//!
+//! * `host`: which bucket a `Host` header names.
+//! * `table`: the closed table of method × kind of path → allowed query keys. What is not in it
+//!   answers NotImplemented; nothing falls through to another operation.
+//! * `features`: the headers that ask for what isn't there yet.
+//! * `xml`: the shape of XML bodies: bounded, shallow, without DOCTYPE, CDATA or entities.
+//! * `prepare`: the order of it all for one request.
+//! * `reply`: request ids on every reply, complete error documents.
+//!
+//! Nothing of a body is read before the request has passed authentication and the table, so
+//! `Expect: 100-continue` is answered only then.
+
+mod checksum;
+mod config;
+mod features;
+mod host;
+mod prepare;
+mod reply;
+mod service;
+mod table;
+mod xml;
+
+pub use config::DoorConfig;
+pub use reply::RequestId;
+pub use service::{Door, GuardedBody};
+pub use table::{BodyKind, Operation, PathKind, TABLE};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,340 @@
+//! From a request as it came to one that an operation may see.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
+    TRANSFER_ENCODING,
+};
+use http::{Method, Request, Uri};
+use martlet_protocol::limits::PUT_BYTES_MAX;
+use s3s::Body;
+
+use super::checksum::{check_checksums, check_md5, content_md5};
+use super::config::DoorConfig;
+use super::reply::RequestId;
+use super::table::{BodyKind, Operation, PathKind, find, is_override};
+use super::{features, host, xml};
+use crate::auth::{
+    Authenticator, Code, Head, Identity, Mechanism, Payload, Query, Refusal, Target, single_header,
+};
+use crate::decode::{BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, collect};
+
+/// Query keys of a SigV4 signature.
+const V4_KEYS: [&str; 8] = [
+    "X-Amz-Algorithm",
+    "X-Amz-Content-Sha256",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-Security-Token",
+    "X-Amz-Signature",
+    "X-Amz-SignedHeaders",
+];
+/// Query keys of a SigV2 signature.
+const V2_KEYS: [&str; 3] = ["AWSAccessKeyId", "Expires", "Signature"];
+/// Headers that have done their work here.
+const SPENT: [HeaderName; 6] = [
+    AUTHORIZATION,
+    TRANSFER_ENCODING,
+    HeaderName::from_static("x-amz-content-sha256"),
+    HeaderName::from_static("x-amz-date"),
+    HeaderName::from_static("x-amz-decoded-content-length"),
+    HeaderName::from_static("x-amz-trailer"),
+];
+/// More trailers than there are checksums.
+const TRAILERS_MAX: usize = 8;
+
+/// Decides whether a request may pass, and makes it plain.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) authenticator: Authenticator,
+    pub(super) config: DoorConfig,
+}
+
+/// What is left to do once a request has passed: its body.
+struct Passed {
+    identity: Identity,
+    operation: &'static Operation,
+    plan: Option<BodyPlan>,
+}
+
+impl Gate {
+    /// The request as its operation sees it.
+    pub(super) async fn prepare<B>(
+        &self,
+        request: Request<B>,
+        id: RequestId,
+    ) -> Result<Request<Body>, Refusal>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let (mut parts, body) = request.into_parts();
+        let passed = self.pass(&parts.method, &mut parts.uri, &mut parts.headers)?;
+        let facts = passed.plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
+        let body = match (passed.operation.body, passed.plan) {
+            (BodyKind::Stream, Some(plan)) => Body::http_body_unsync(DecodedBody::new(body, plan)),
+            (BodyKind::Xml { bytes_max, is_checked }, Some(plan)) => {
+                let document = collect(DecodedBody::new(body, plan), bytes_max).await?;
+                check_document(&document, is_checked, &facts, &parts.headers)?;
+                parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
+                Body::from(document)
+            }
+            _ => {
+                parts.headers.remove(CONTENT_LENGTH);
+                Body::empty()
+            }
+        };
+        parts.extensions.insert(passed.identity);
+        parts.extensions.insert(passed.operation);
+        parts.extensions.insert(facts);
+        parts.extensions.insert(id);
+        Ok(Request::from_parts(parts, body))
+    }
+
+    /// Everything that is decided before the body is touched.
+    fn pass(
+        &self,
+        method: &Method,
+        uri: &mut Uri,
+        headers: &mut HeaderMap,
+    ) -> Result<Passed, Refusal> {
+        self.check_header_bytes(headers)?;
+        let bucket = match single_header(headers, HOST.as_str())? {
+            Some(host) => host::bucket_of(host, &self.config.domains),
+            None => return Err(Refusal::new(Code::InvalidRequest, "Missing Host header")),
+        };
+        let target = Target::parse(uri.path(), bucket.as_deref())?;
+        let query = Query::parse(uri.query().unwrap_or_default())?;
+        let raw_path = uri.path();
+        let head = Head { method, raw_path, target: &target, query: &query, headers };
+        let authenticated = self.authenticator.authenticate(&head)?;
+        let mechanism = authenticated.mechanism;
+        if authenticated.identity == Identity::Anonymous && !self.config.allow_anonymous {
+            return Err(Refusal::new(Code::AccessDenied, "Access Denied"));
+        }
+        hoist(&query, mechanism, headers)?;
+        let operation = operation(method, &target, &query, headers, mechanism)?;
+        features::check(method, headers)?;
+        let plan = self.plan(operation, authenticated.payload, headers)?;
+        let inner_uri = rewrite(uri, &target, &query, mechanism)?;
+        if let Some(inner_uri) = inner_uri {
+            *uri = inner_uri;
+        }
+        for name in SPENT {
+            headers.remove(name);
+        }
+        Ok(Passed { identity: authenticated.identity, operation, plan })
+    }
+
+    fn check_header_bytes(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let bytes: usize =
+            headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        if bytes <= self.config.header_bytes_max {
+            return Ok(());
+        }
+        let message = "Your request header section exceeds the maximum allowed size";
+        Err(Refusal::new(Code::RequestHeaderSectionTooLarge, message)
+            .with_detail("MaxSizeAllowed", self.config.header_bytes_max.to_string()))
+    }
+
+    /// What is to be done with the body, and the headers that speak of it made true.
+    fn plan(
+        &self,
+        operation: &Operation,
+        payload: Payload,
+        headers: &mut HeaderMap,
+    ) -> Result<Option<BodyPlan>, Refusal> {
+        let is_chunked = matches!(payload, Payload::Chunked { .. });
+        strip_chunked(headers, is_chunked)?;
+        if operation.body == BodyKind::Ignored {
+            return Ok(None);
+        }
+        let length = if is_chunked {
+            number(headers, "x-amz-decoded-content-length")?
+        } else {
+            number(headers, CONTENT_LENGTH.as_str())?
+        };
+        if let Some(length) = length.filter(|length| *length > PUT_BYTES_MAX) {
+            let message = "Your proposed upload exceeds the maximum allowed size";
+            return Err(Refusal::new(Code::EntityTooLarge, message)
+                .with_detail("ProposedSize", length.to_string())
+                .with_detail("MaxSizeAllowed", PUT_BYTES_MAX.to_string()));
+        }
+        match length {
+            Some(length) => headers.insert(CONTENT_LENGTH, HeaderValue::from(length)),
+            None => headers.remove(CONTENT_LENGTH),
+        };
+        let declared = declared_trailers(headers)?;
+        let (framing, declared) = match payload {
+            Payload::Unsigned => (Framing::Plain, None),
+            Payload::Sha256(digest) => (Framing::Hashed(digest), None),
+            Payload::Chunked { signer, has_trailer } => {
+                let declared = has_trailer.then_some(declared);
+                let decoder = ChunkDecoder::new(signer.map(|signer| *signer), declared.clone());
+                (Framing::Chunked(Box::new(decoder)), declared)
+            }
+        };
+        let facts = BodyFacts::new(length, content_md5(headers)?, declared.unwrap_or_default());
+        Ok(Some(BodyPlan { framing, facts: Arc::new(facts), idle: self.config.body_idle }))
+    }
+}
+
+/// Headers that a presigned link carries in its query become headers. They were signed.
+fn hoist(query: &Query<'_>, mechanism: Mechanism, headers: &mut HeaderMap) -> Result<(), Refusal> {
+    if mechanism != Mechanism::Query {
+        return Ok(());
+    }
+    for pair in query.pairs().iter().filter(|pair| is_hoisted(&pair.name)) {
+        let malformed = || {
+            let message = "A header within the query is malformed, or contradicts a header";
+            Refusal::new(Code::InvalidArgument, message)
+                .with_detail("ArgumentName", pair.name.clone())
+        };
+        let name = HeaderName::from_bytes(pair.name.as_bytes()).map_err(|_| malformed())?;
+        let value = HeaderValue::from_bytes(pair.value.as_bytes()).map_err(|_| malformed())?;
+        match headers.get(&name) {
+            Some(given) if *given != value => return Err(malformed()),
+            _ => headers.insert(name, value),
+        };
+    }
+    Ok(())
+}
+
+fn is_hoisted(name: &str) -> bool {
+    name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
+        && !V4_KEYS.contains(&name)
+}
+
+/// Whether a query key is no concern of an operation.
+fn is_ours(name: &str, mechanism: Mechanism) -> bool {
+    let is_of_signature = match mechanism {
+        Mechanism::Query => V4_KEYS.contains(&name) || is_hoisted(name),
+        Mechanism::QueryV2 => V2_KEYS.contains(&name),
+        Mechanism::None | Mechanism::Header => false,
+    };
+    is_of_signature || name == "x-id"
+}
+
+fn operation(
+    method: &Method,
+    target: &Target,
+    query: &Query<'_>,
+    headers: &HeaderMap,
+    mechanism: Mechanism,
+) -> Result<&'static Operation, Refusal> {
+    let path = match (target.bucket(), target.key()) {
+        (None, _) => PathKind::Service,
+        (Some(_), None) => PathKind::Bucket,
+        (Some(_), Some(_)) => PathKind::Object,
+    };
+    let is_copy = headers.contains_key("x-amz-copy-source");
+    let ours = |name: &str| is_ours(name, mechanism);
+    let operation = find(method.as_str(), path, is_copy, query, ours)?;
+    if mechanism == Mechanism::None && query.pairs().iter().any(|pair| is_override(&pair.name)) {
+        let message =
+            "Request specific response headers cannot be used for anonymous GET requests.";
+        return Err(Refusal::new(Code::InvalidRequest, message));
+    }
+    Ok(operation)
+}
+
+/// The internal form of the URI, where it differs: `/bucket/key` and the operation's own query.
+fn rewrite(
+    uri: &Uri,
+    target: &Target,
+    query: &Query<'_>,
+    mechanism: Mechanism,
+) -> Result<Option<Uri>, Refusal> {
+    let is_ours = |name: &str| is_ours(name, mechanism);
+    let is_plain = uri.authority().is_none()
+        && uri.path() == target.path()
+        && !query.pairs().iter().any(|pair| is_ours(&pair.name));
+    if is_plain {
+        return Ok(None);
+    }
+    let mut text = String::with_capacity(target.path().len() + 64);
+    text.push_str(target.path());
+    let mut separator = '?';
+    for pair in query.pairs().iter().filter(|pair| !is_ours(&pair.name)) {
+        text.push(separator);
+        text.push_str(pair.raw);
+        separator = '&';
+    }
+    let uri = Uri::from_str(&text);
+    uri.map(Some).map_err(|_| Refusal::new(Code::InvalidUri, "Couldn't parse the specified URI"))
+}
+
+/// Takes `aws-chunked` off Content-Encoding, and keeps the rest.
+fn strip_chunked(headers: &mut HeaderMap, is_chunked: bool) -> Result<(), Refusal> {
+    let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(()) };
+    let text = value.to_str().unwrap_or_default();
+    let is_named = |coding: &&str| coding.trim().eq_ignore_ascii_case("aws-chunked");
+    if !text.split(',').any(|coding| is_named(&coding)) {
+        return Ok(());
+    }
+    if !is_chunked {
+        return Err(Refusal::new(
+            Code::InvalidRequest,
+            "Content-Encoding aws-chunked needs an x-amz-content-sha256 of STREAMING-*",
+        ));
+    }
+    let rest: Vec<&str> = text.split(',').filter(|c| !is_named(c)).map(str::trim).collect();
+    let rest = rest.join(",");
+    match HeaderValue::from_str(&rest) {
+        Ok(value) if !rest.is_empty() => headers.insert(CONTENT_ENCODING, value),
+        _ => headers.remove(CONTENT_ENCODING),
+    };
+    Ok(())
+}
+
+fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Refusal> {
+    let Some(text) = single_header(headers, name)? else { return Ok(None) };
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_number);
+    number.map(Some).ok_or_else(|| {
+        Refusal::new(Code::InvalidArgument, "A length is not a number")
+            .with_detail("ArgumentName", name)
+            .with_detail("ArgumentValue", text)
+    })
+}
+
+/// The names in `x-amz-trailer`.
+fn declared_trailers(headers: &HeaderMap) -> Result<Vec<HeaderName>, Refusal> {
+    let Some(text) = single_header(headers, "x-amz-trailer")? else { return Ok(Vec::new()) };
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let names: Result<Vec<HeaderName>, _> =
+        names.map(|name| HeaderName::from_bytes(name.as_bytes())).collect();
+    match names {
+        Ok(names)
+            if names.len() <= TRAILERS_MAX
+                && names.iter().all(|name| name.as_str().starts_with("x-amz-checksum-")) =>
+        {
+            Ok(names)
+        }
+        _ => {
+            let message = "The value specified in the x-amz-trailer header is not supported";
+            Err(Refusal::new(Code::InvalidRequest, message))
+        }
+    }
+}
+
+/// Whether a document is what its sender says, and harmless.
+fn check_document(
+    document: &[u8],
+    is_checked: bool,
+    facts: &BodyFacts,
+    headers: &HeaderMap,
+) -> Result<(), Refusal> {
+    check_md5(document, facts.content_md5())?;
+    if is_checked {
+        check_checksums(document, headers)?;
+        if let Some(trailers) = facts.trailers() {
+            check_checksums(document, trailers)?;
+        }
+    }
+    if document.is_empty() { Ok(()) } else { xml::inspect(document) }
+}

@@ -1,0 +1,185 @@
+//! What every reply carries: request ids, and in an error a document that names them.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use s3s::Body;
+
+use crate::auth::Refusal;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+const XML: HeaderValue = HeaderValue::from_static("application/xml");
+const END: &[u8] = b"</Error>";
+
+/// Names one request, in its reply and in logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016X}", self.0)
+    }
+}
+
+/// Names requests, and signs replies with the host.
+#[derive(Debug)]
+pub(super) struct Stamper {
+    next: AtomicU64,
+    host_id: HeaderValue,
+}
+
+/// What a reply needs to know of its request.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) id: RequestId,
+    /// The path as it came; kept only for those who get an error.
+    pub(super) resource: Box<str>,
+    pub(super) is_head: bool,
+}
+
+impl Stamper {
+    pub(super) fn new() -> Self {
+        let random: [u8; 32] = martlet_protocol::id::random_bytes();
+        let seed = random.first_chunk().map_or(0, |seed| u64::from_be_bytes(*seed));
+        let host_id = HeaderValue::from_str(&STANDARD.encode(&random[8..]))
+            .expect("base64 is all visible ASCII");
+        Self { next: AtomicU64::new(seed), host_id }
+    }
+
+    /// A name that no other request of this process has.
+    pub(super) fn next_id(&self) -> RequestId {
+        // Multiplying by an odd number maps each count to a number of its own.
+        let count = self.next.fetch_add(1, Ordering::Relaxed);
+        RequestId(count.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// The reply to a request turned away.
+    pub(super) fn refuse(&self, asked: &Asked, refusal: &Refusal) -> Response<Body> {
+        let mut document = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
+        push_element(&mut document, "Code", refusal.code.as_str());
+        push_element(&mut document, "Message", &refusal.message);
+        for (name, text) in &refusal.details {
+            push_element(&mut document, name, text);
+        }
+        document.push_str("</Error>");
+        let mut response = Response::new(Body::from(document));
+        *response.status_mut() = refusal.code.status();
+        response.headers_mut().insert(CONTENT_TYPE, XML);
+        if let Some((name, value)) = refusal.header {
+            response
+                .headers_mut()
+                .insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        self.complete(asked, response)
+    }
+
+    /// Puts the ids on a reply, and into its document if it is an error.
+    pub(super) fn complete(&self, asked: &Asked, mut response: Response<Body>) -> Response<Body> {
+        let status = response.status();
+        if asked.is_head || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
+            if !status.is_success() {
+                *response.body_mut() = Body::empty();
+                response.headers_mut().remove(CONTENT_TYPE);
+                response.headers_mut().remove(CONTENT_LENGTH);
+            }
+        } else if status.is_client_error() || status.is_server_error() {
+            self.complete_document(asked, &mut response);
+        }
+        let headers = response.headers_mut();
+        let mut id = [0; 16];
+        hex::encode_to_slice(asked.id.0.to_be_bytes(), &mut id).expect("16 digits are 8 bytes");
+        id.make_ascii_uppercase();
+        let id = HeaderValue::from_bytes(&id).expect("digits are visible ASCII");
+        headers.insert(REQUEST_ID, id);
+        headers.insert(HOST_ID, self.host_id.clone());
+        response
+    }
+
+    fn complete_document(&self, asked: &Asked, response: &mut Response<Body>) {
+        let Some(body) = response.body().bytes() else { return };
+        let Some(head) = body.trim_ascii_end().strip_suffix(END) else { return };
+        let Ok(head) = std::str::from_utf8(head) else { return };
+        let mut document = head.to_owned();
+        let host_id = self.host_id.to_str().unwrap_or_default();
+        let id = asked.id.to_string();
+        // Every error says in words what its code says to programs.
+        let code = head.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+        let code = code.map_or("InternalError", |(code, _)| code);
+        for (name, text) in [
+            ("Message", code),
+            ("Resource", &*asked.resource),
+            ("RequestId", id.as_str()),
+            ("HostId", host_id),
+        ] {
+            if !head.contains(&format!("<{name}>")) {
+                push_element(&mut document, name, text);
+            }
+        }
+        document.push_str("</Error>");
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, XML);
+        headers.remove(CONTENT_LENGTH);
+        *response.body_mut() = Body::from(Bytes::from(document));
+    }
+}
+
+fn push_element(document: &mut String, name: &str, text: &str) {
+    document.push('<');
+    document.push_str(name);
+    document.push('>');
+    for c in text.chars() {
+        match c {
+            '<' => document.push_str("&lt;"),
+            '>' => document.push_str("&gt;"),
+            '&' => document.push_str("&amp;"),
+            '"' => document.push_str("&quot;"),
+            '\r' => document.push_str("&#13;"),
+            '\n' | '\t' => document.push(c),
+            // XML 1.0 has no way to say these.
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
+                write!(document, "\\u{{{:x}}}", u32::from(c)).expect("a String takes all writes");
+            }
+            c => document.push(c),
+        }
+    }
+    document.push_str("</");
+    document.push_str(name);
+    document.push('>');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Code;
+
+    #[test]
+    fn documents_hold_any_text() {
+        let asked = Asked { id: RequestId(1), resource: "/b/<k>".into(), is_head: false };
+        let refusal = Refusal::new(Code::InvalidArgument, "a<b>&\"\u{1}\r\n\u{85}")
+            .with_detail("ArgumentName", "x");
+        let response = Stamper::new().refuse(&asked, &refusal);
+        let body = response.body().bytes().unwrap();
+        let text = std::str::from_utf8(&body).unwrap();
+        assert!(
+            text.contains("<Message>a&lt;b&gt;&amp;&quot;\\u{1}&#13;\n\\u{85}</Message>"),
+            "{text}"
+        );
+        assert!(text.contains("<Resource>/b/&lt;k&gt;</Resource>"), "{text}");
+        assert!(text.contains("<RequestId>0000000000000001</RequestId>"), "{text}");
+        assert_eq!(response.headers()[REQUEST_ID], "0000000000000001");
+    }
+
+    #[test]
+    fn no_two_requests_share_an_id() {
+        let stamper = Stamper::new();
+        let ids: std::collections::HashSet<_> = (0..10_000).map(|_| stamper.next_id()).collect();
+        assert_eq!(ids.len(), 10_000);
+    }
+}

@@ -1,0 +1,156 @@
+//! The door as a service: hyper and tower call it, and it never fails.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Method, Request, Response};
+use http_body::{Frame, SizeHint};
+use martlet_protocol::Clock;
+use s3s::Body;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower::ServiceExt;
+
+use super::config::DoorConfig;
+use super::prepare::Gate;
+use super::reply::{Asked, Stamper};
+use crate::auth::{Authenticator, Code, Keys, Refusal};
+
+/// Stands in front of the operations: see the [module](super). Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Door<S> {
+    shared: Arc<Shared>,
+    inner: S,
+}
+
+#[derive(Debug)]
+struct Shared {
+    gate: Gate,
+    stamper: Stamper,
+    admission: Arc<Semaphore>,
+    retry_after: HeaderValue,
+}
+
+impl<S> Door<S>
+where
+    S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone,
+{
+    /// A door in front of `inner` for the holders of `keys`.
+    pub fn new(config: DoorConfig, clock: Arc<dyn Clock>, keys: Keys, inner: S) -> Self {
+        let authenticator = Authenticator::new(config.auth.clone(), clock, keys);
+        let shared = Shared {
+            stamper: Stamper::new(),
+            admission: Arc::new(Semaphore::new(config.requests_max.min(Semaphore::MAX_PERMITS))),
+            retry_after: HeaderValue::from(config.retry_after_s),
+            gate: Gate { authenticator, config },
+        };
+        Self { shared: Arc::new(shared), inner }
+    }
+
+    /// Answers one request.
+    pub async fn answer<B>(&self, request: Request<B>) -> Response<GuardedBody>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let shared = &*self.shared;
+        let asked = Asked {
+            id: shared.stamper.next_id(),
+            resource: request.uri().path().into(),
+            is_head: request.method() == Method::HEAD,
+        };
+        let Ok(permit) = shared.admission.clone().try_acquire_owned() else {
+            let refusal = Refusal::new(Code::SlowDown, "Please reduce your request rate.");
+            let mut response = shared.stamper.refuse(&asked, &refusal);
+            response.headers_mut().insert(RETRY_AFTER, shared.retry_after.clone());
+            return response.map(|body| GuardedBody { body, _permit: None });
+        };
+        let response = match shared.gate.prepare(request, asked.id).await {
+            Ok(request) => {
+                let Ok(response) = self.inner.clone().oneshot(request).await;
+                shared.stamper.complete(&asked, response)
+            }
+            Err(refusal) => {
+                tracing::debug!(id = %asked.id, %refusal, "turned away");
+                shared.stamper.refuse(&asked, &refusal)
+            }
+        };
+        response.map(|body| GuardedBody { body, _permit: Some(permit) })
+    }
+}
+
+impl<S, B> hyper::service::Service<Request<B>> for Door<S>
+where
+    S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::fmt::Display,
+{
+    type Response = Response<GuardedBody>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<B>) -> Self::Future {
+        let door = self.clone();
+        Box::pin(async move { Ok(door.answer(request).await) })
+    }
+}
+
+impl<S, B> tower::Service<Request<B>> for Door<S>
+where
+    S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::fmt::Display,
+{
+    type Response = Response<GuardedBody>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        hyper::service::Service::call(self, request)
+    }
+}
+
+/// The body of a reply. Its request counts as in flight until it has been sent or given up.
+#[derive(Debug)]
+pub struct GuardedBody {
+    body: Body,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl http_body::Body for GuardedBody {
+    type Data = Bytes;
+    type Error = s3s::StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, s3s::StdError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

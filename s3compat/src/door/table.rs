@@ -1,0 +1,309 @@
+//! The closed table of what is implemented.
+//!
+//! A request is one of these operations, exactly, or none: a query key that its row does not list
+//! makes it NotImplemented, so that no sub-resource falls through to another operation.
+
+use crate::auth::{Code, Query, Refusal};
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathKind {
+    /// Nothing: the service itself.
+    Service,
+    /// A bucket.
+    Bucket,
+    /// An object.
+    Object,
+}
+
+/// What an operation does with a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// It has none; one that comes is not read.
+    Ignored,
+    /// It is stored, as it comes.
+    Stream,
+    /// It is a document of up to so many bytes.
+    Xml {
+        /// The longest that is read.
+        bytes_max: u64,
+        /// Whether `x-amz-checksum-*` headers are about the document, not the object.
+        is_checked: bool,
+    },
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// S3's name for it.
+    pub name: &'static str,
+    /// Its method.
+    pub method: &'static str,
+    /// Its kind of path.
+    pub path: PathKind,
+    /// Query keys that make it this operation; `key=value` where the value matters.
+    pub required: &'static [&'static str],
+    /// Query keys that it takes besides.
+    pub optional: &'static [&'static str],
+    /// Whether it copies: has an `x-amz-copy-source`.
+    pub is_copy: bool,
+    /// What it does with a body.
+    pub body: BodyKind,
+}
+
+const KIB: u64 = 1024;
+
+/// The headers of a GET that its query may replace.
+const OVERRIDES: [&str; 6] = [
+    "response-cache-control",
+    "response-content-disposition",
+    "response-content-encoding",
+    "response-content-language",
+    "response-content-type",
+    "response-expires",
+];
+const READ: &[&str] = &[
+    "partNumber",
+    OVERRIDES[0],
+    OVERRIDES[1],
+    OVERRIDES[2],
+    OVERRIDES[3],
+    OVERRIDES[4],
+    OVERRIDES[5],
+];
+
+/// A document with a body of up to `bytes_max` bytes.
+const fn xml(bytes_max: u64) -> BodyKind {
+    BodyKind::Xml { bytes_max, is_checked: true }
+}
+
+const fn row(
+    name: &'static str,
+    method: &'static str,
+    path: PathKind,
+    required: &'static [&'static str],
+    optional: &'static [&'static str],
+) -> Operation {
+    Operation { name, method, path, required, optional, is_copy: false, body: BodyKind::Ignored }
+}
+
+const fn with_body(operation: Operation, body: BodyKind) -> Operation {
+    Operation { body, ..operation }
+}
+
+const fn copying(operation: Operation) -> Operation {
+    Operation { is_copy: true, ..operation }
+}
+
+/// All operations. Of two that a request could be, the first is meant.
+pub static TABLE: &[Operation] = {
+    use PathKind::{Bucket, Object, Service};
+    &[
+        row(
+            "ListBuckets",
+            "GET",
+            Service,
+            &[],
+            &["prefix", "continuation-token", "max-buckets", "bucket-region"],
+        ),
+        row("HeadBucket", "HEAD", Bucket, &[], &[]),
+        row("GetBucketLocation", "GET", Bucket, &["location"], &[]),
+        row(
+            "ListMultipartUploads",
+            "GET",
+            Bucket,
+            &["uploads"],
+            &[
+                "prefix",
+                "delimiter",
+                "key-marker",
+                "upload-id-marker",
+                "max-uploads",
+                "encoding-type",
+            ],
+        ),
+        row(
+            "ListObjectsV2",
+            "GET",
+            Bucket,
+            &["list-type=2"],
+            &[
+                "prefix",
+                "delimiter",
+                "start-after",
+                "continuation-token",
+                "max-keys",
+                "encoding-type",
+                "fetch-owner",
+            ],
+        ),
+        row(
+            "ListObjects",
+            "GET",
+            Bucket,
+            &[],
+            &["prefix", "delimiter", "marker", "max-keys", "encoding-type"],
+        ),
+        with_body(row("CreateBucket", "PUT", Bucket, &[], &[]), xml(64 * KIB)),
+        row("DeleteBucket", "DELETE", Bucket, &[], &[]),
+        with_body(row("DeleteObjects", "POST", Bucket, &["delete"], &[]), xml(2 * KIB * KIB)),
+        row("HeadObject", "HEAD", Object, &[], READ),
+        row("GetObjectTagging", "GET", Object, &["tagging"], &[]),
+        row(
+            "ListParts",
+            "GET",
+            Object,
+            &["uploadId"],
+            &["max-parts", "part-number-marker", "encoding-type"],
+        ),
+        row("GetObject", "GET", Object, &[], READ),
+        with_body(row("PutObjectTagging", "PUT", Object, &["tagging"], &[]), xml(64 * KIB)),
+        copying(row("UploadPartCopy", "PUT", Object, &["partNumber", "uploadId"], &[])),
+        with_body(
+            row("UploadPart", "PUT", Object, &["partNumber", "uploadId"], &[]),
+            BodyKind::Stream,
+        ),
+        copying(row("CopyObject", "PUT", Object, &[], &[])),
+        with_body(row("PutObject", "PUT", Object, &[], &[]), BodyKind::Stream),
+        row("CreateMultipartUpload", "POST", Object, &["uploads"], &[]),
+        with_body(
+            row("CompleteMultipartUpload", "POST", Object, &["uploadId"], &[]),
+            BodyKind::Xml { bytes_max: 4 * KIB * KIB, is_checked: false },
+        ),
+        row("DeleteObjectTagging", "DELETE", Object, &["tagging"], &[]),
+        row("AbortMultipartUpload", "DELETE", Object, &["uploadId"], &[]),
+        row("DeleteObject", "DELETE", Object, &[], &[]),
+    ]
+};
+
+impl Operation {
+    fn takes(&self, keys: &[(&str, &str)]) -> bool {
+        let is_required = |name: &str| self.required.iter().any(|key| key_of(key) == name);
+        let is_present = |key: &&str| match key.split_once('=') {
+            None => keys.iter().any(|(name, _)| name == key),
+            Some(pair) => keys.contains(&pair),
+        };
+        self.required.iter().all(is_present)
+            && keys.iter().all(|(name, _)| is_required(name) || self.optional.contains(name))
+    }
+}
+
+fn key_of(required: &'static str) -> &'static str {
+    required.split_once('=').map_or(required, |(key, _)| key)
+}
+
+/// Whether a query key replaces a header of the reply.
+pub(super) fn is_override(name: &str) -> bool {
+    OVERRIDES.contains(&name)
+}
+
+/// The operation that a request is. `is_ours` says which query keys are no concern of an
+/// operation: those of the signature.
+pub(super) fn find(
+    method: &str,
+    path: PathKind,
+    is_copy: bool,
+    query: &Query<'_>,
+    is_ours: impl Fn(&str) -> bool,
+) -> Result<&'static Operation, Refusal> {
+    let keys: Vec<(&str, &str)> = query
+        .pairs()
+        .iter()
+        .map(|pair| (&*pair.name, &*pair.value))
+        .filter(|(name, _)| !is_ours(name))
+        .collect();
+    let mut rows = TABLE
+        .iter()
+        .filter(|row| row.method == method && row.path == path && row.is_copy == is_copy);
+    if let Some(row) = rows.find(|row| row.takes(&keys)) {
+        return Ok(row);
+    }
+    if !matches!(method, "GET" | "HEAD" | "PUT" | "POST" | "DELETE" | "OPTIONS") {
+        let message = "The specified method is not allowed against this resource.";
+        return Err(Refusal::new(Code::MethodNotAllowed, message).with_detail("Method", method));
+    }
+    let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
+    let message = "A header or query parameter you provided implies functionality that is not \
+                   implemented";
+    Err(Refusal::new(Code::NotImplemented, message)
+        .with_detail("Method", method)
+        .with_detail("QueryParameters", names.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(method: &str, path: PathKind, query: &str) -> Result<&'static str, Code> {
+        let query = Query::parse(query).unwrap();
+        find(method, path, false, &query, |name| name == "x-id")
+            .map(|row| row.name)
+            .map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn every_row_is_reached() {
+        for row in TABLE {
+            let query = Query::parse("").unwrap();
+            let keys = row.required.join("&");
+            let query = if keys.is_empty() { query } else { Query::parse(&keys).unwrap() };
+            let found = find(row.method, row.path, row.is_copy, &query, |_| false).unwrap();
+            assert_eq!(found, row);
+        }
+    }
+
+    #[test]
+    fn nothing_falls_through() {
+        use PathKind::{Bucket, Object, Service};
+        for (method, path, query) in [
+            ("DELETE", Bucket, "acl"),
+            ("DELETE", Bucket, "lifecycle"),
+            ("PUT", Object, "renameObject"),
+            ("PUT", Object, "acl"),
+            ("PUT", Object, "partNumber=1"),
+            ("PUT", Object, "uploadId=1"),
+            ("PUT", Object, "tagging&uploadId=1"),
+            ("PUT", Bucket, "versioning"),
+            ("GET", Object, "versionId=null"),
+            ("GET", Object, "torrent"),
+            ("GET", Object, "attributes"),
+            ("GET", Bucket, "versioning"),
+            ("GET", Bucket, "versions"),
+            ("GET", Bucket, "list-type=3"),
+            ("GET", Bucket, "location&uploads"),
+            ("GET", Service, "events"),
+            ("POST", Bucket, ""),
+            ("POST", Object, "select&select-type=2"),
+            ("POST", Object, "restore"),
+            ("DELETE", Object, "versionId=1"),
+            ("DELETE", Object, "tagging&uploadId=1"),
+            ("HEAD", Service, ""),
+            ("OPTIONS", Object, ""),
+            ("GET", Object, "Tagging"),
+        ] {
+            assert_eq!(name(method, path, query), Err(Code::NotImplemented), "{method} ?{query}");
+        }
+        assert_eq!(name("PATCH", Object, ""), Err(Code::MethodNotAllowed));
+    }
+
+    #[test]
+    fn a_copy_is_never_a_put() {
+        let none = Query::default();
+        let found =
+            |is_copy| find("PUT", PathKind::Object, is_copy, &none, |_| false).unwrap().name;
+        assert_eq!((found(true), found(false)), ("CopyObject", "PutObject"));
+        let get = find("GET", PathKind::Object, true, &none, |_| false);
+        assert_eq!(get.unwrap_err().code, Code::NotImplemented);
+    }
+
+    #[test]
+    fn queries_pick_their_operation() {
+        use PathKind::{Bucket, Object};
+        assert_eq!(name("GET", Bucket, "list-type=2&prefix=a"), Ok("ListObjectsV2"));
+        assert_eq!(name("GET", Bucket, "prefix=a&max-keys=3"), Ok("ListObjects"));
+        assert_eq!(name("GET", Bucket, "delimiter=/&list-type=1"), Err(Code::NotImplemented));
+        assert_eq!(name("GET", Object, "x-id=GetObject&partNumber=1"), Ok("GetObject"));
+        assert_eq!(name("GET", Object, "uploadId=1"), Ok("ListParts"));
+        assert_eq!(name("PUT", Object, "uploadId=1&partNumber=2"), Ok("UploadPart"));
+    }
+}

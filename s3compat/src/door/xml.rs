@@ -1,0 +1,175 @@
+//! The shape of XML bodies, looked over before anything parses them.
+//!
+//! Refused: what isn't UTF-8, DOCTYPE and other declarations, CDATA, entities beyond the five of
+//! XML and character references, depth beyond what any S3 document has, and tags that don't close.
+//! Whether the names make sense is the operation's to say.
+
+use crate::auth::{Code, Refusal};
+
+/// S3's deepest request document has four levels.
+const DEPTH_MAX: usize = 8;
+/// Longest tag, attributes included.
+const TAG_BYTES_MAX: usize = 1024;
+/// Longest entity: a character reference of seven digits.
+const ENTITY_BYTES_MAX: usize = 10;
+
+/// Looks over a document.
+pub(super) fn inspect(document: &[u8]) -> Result<(), Refusal> {
+    let text = std::str::from_utf8(document).map_err(|_| malformed("it is not UTF-8"))?;
+    let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut open: Vec<&str> = Vec::new();
+    let mut has_root = false;
+    while let Some((before, markup)) = rest.split_once('<') {
+        check_text(before, open.is_empty())?;
+        rest = if let Some(instruction) = markup.strip_prefix('?') {
+            behind(instruction, "?>")?
+        } else if let Some(comment) = markup.strip_prefix("!--") {
+            behind(comment, "-->")?
+        } else if markup.starts_with('!') {
+            return Err(malformed("declarations and CDATA are not allowed"));
+        } else {
+            let (tag, rest) = split_tag(markup)?;
+            if let Some(name) = tag.strip_prefix('/') {
+                if open.pop() != Some(name.trim_ascii_end()) {
+                    return Err(malformed("a tag closes that was not open"));
+                }
+            } else {
+                if open.is_empty() && std::mem::replace(&mut has_root, true) {
+                    return Err(malformed("it has two roots"));
+                }
+                open_tag(tag, &mut open)?;
+            }
+            rest
+        };
+    }
+    check_text(rest, open.is_empty())?;
+    if !open.is_empty() || !has_root {
+        return Err(malformed("it has no end"));
+    }
+    Ok(())
+}
+
+fn open_tag<'a>(tag: &'a str, open: &mut Vec<&'a str>) -> Result<(), Refusal> {
+    check_entities(tag)?;
+    let (tag, is_closed) = tag.strip_suffix('/').map_or((tag, false), |tag| (tag, true));
+    let name = tag.split(|c: char| c.is_ascii_whitespace()).next().unwrap_or_default();
+    if name.is_empty() || name.contains('<') {
+        return Err(malformed("a tag has no name"));
+    }
+    if open.len() >= DEPTH_MAX {
+        return Err(malformed("it is nested too deeply"));
+    }
+    if !is_closed {
+        open.push(name);
+    }
+    Ok(())
+}
+
+/// What lies within a tag, and what behind it. A `>` within quotes does not end a tag.
+fn split_tag(markup: &str) -> Result<(&str, &str), Refusal> {
+    let mut quote = None;
+    for (at, byte) in markup.bytes().enumerate().take(TAG_BYTES_MAX) {
+        match (quote, byte) {
+            (None, b'>') => return Ok((&markup[..at], &markup[at + 1..])),
+            (None, b'"' | b'\'') => quote = Some(byte),
+            (Some(open), _) if open == byte => quote = None,
+            _ => {}
+        }
+    }
+    Err(malformed("a tag does not end"))
+}
+
+fn behind<'a>(text: &'a str, end: &str) -> Result<&'a str, Refusal> {
+    text.split_once(end).map(|(_, rest)| rest).ok_or_else(|| malformed("it has no end"))
+}
+
+fn check_text(text: &str, is_outside: bool) -> Result<(), Refusal> {
+    if is_outside && !text.bytes().all(|byte| byte.is_ascii_whitespace()) {
+        return Err(malformed("text stands outside of its root"));
+    }
+    check_entities(text)
+}
+
+fn check_entities(text: &str) -> Result<(), Refusal> {
+    for entity in text.split('&').skip(1) {
+        let name = entity.split_once(';').map(|(name, _)| name);
+        let is_known = name.is_some_and(|name| {
+            matches!(name, "lt" | "gt" | "amp" | "quot" | "apos")
+                || (name.starts_with('#') && name.len() <= ENTITY_BYTES_MAX)
+        });
+        if !is_known {
+            return Err(malformed("an entity is not known"));
+        }
+    }
+    Ok(())
+}
+
+fn malformed(what: &str) -> Refusal {
+    Refusal::new(
+        Code::MalformedXml,
+        format!(
+            "The XML you provided was not well-formed or did not validate against our published \
+             schema: {what}"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn documents_of_clients_pass() {
+        for document in [
+            "<Delete><Object><Key>a &amp; &#x41; &quot;b&quot;</Key></Object></Delete>",
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Tagging xmlns='http://s3/a>b'>\n<TagSet/>\n</Tagging>\n",
+            "\u{feff}<a><!-- <b> --></a>",
+            "<a ></a >",
+        ] {
+            assert_eq!(inspect(document.as_bytes()), Ok(()), "{document}");
+        }
+    }
+
+    #[test]
+    fn bombs_and_broken_documents_are_refused() {
+        let deep = format!("{}{}", "<a>".repeat(100_000), "</a>".repeat(100_000));
+        let long_tag = format!("<a {}></a>", "x='1' ".repeat(1000));
+        for document in [
+            "<!DOCTYPE lolz [<!ENTITY lol \"lol\">]><a>&lol;</a>",
+            "<a><![CDATA[x]]></a>",
+            "<!ELEMENT a><a/>",
+            "<a>&lol;</a>",
+            "<a b='&xxe;'/>",
+            "<a>&</a>",
+            "<a>",
+            "<a></b>",
+            "<a/><b/>",
+            "</a>",
+            "<a",
+            "<a b='>",
+            "<a/>text",
+            "text<a/>",
+            "",
+            "<>",
+            "<!-- <a/>",
+            &deep,
+            &long_tag,
+        ] {
+            let code = inspect(document.as_bytes()).map_err(|refusal| refusal.code);
+            assert_eq!(code, Err(Code::MalformedXml), "{}", &document[..document.len().min(80)]);
+        }
+        assert!(inspect(b"<a>\xff</a>").is_err());
+        assert!(
+            inspect(&"<a/>".encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>()).is_err()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_panics(document in "[<>!/?a&;#'\" \\-\\[\u{e9}]{0,60}") {
+            let _ = inspect(document.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! From the object layer's errors to S3's codes and statuses.
+//!
+//! What the client did wrong is said in full; what went wrong here is said in the log, once, and
+//! the client learns no more than whether it is worth another try.
+
+use http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use martlet_protocol::ErrorKind;
+use martlet_proxy::Error;
+use s3s::{S3Error, S3ErrorCode, s3_error};
+
+use crate::auth::Refusal;
+use crate::decode::BodyError;
+
+/// Seconds after which a client may try again what was refused for the moment.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+/// s3s sends an error's own headers instead of those it would have made: so they go along.
+const XML: HeaderValue = HeaderValue::from_static("application/xml");
+
+/// The S3 error for an error of the object layer.
+pub(crate) fn s3_error(error: Error) -> S3Error {
+    match error {
+        Error::Body(error) => body_error(&error),
+        Error::Backend(error) => backend_error(&error),
+        other => request_error(&other),
+    }
+}
+
+/// Errors that are the request's own.
+fn request_error(error: &Error) -> S3Error {
+    let message = error.to_string();
+    match error {
+        Error::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist"),
+        Error::BucketExists { .. } => s3_error!(
+            BucketAlreadyExists,
+            "The requested bucket name is not available. Please select a different name"
+        ),
+        Error::BucketNotEmpty => {
+            s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty")
+        }
+        Error::NoSuchKey => s3_error!(NoSuchKey, "The specified key does not exist."),
+        Error::NoSuchUpload => s3_error!(
+            NoSuchUpload,
+            "The specified upload does not exist. It may have been aborted or completed."
+        ),
+        Error::PreconditionFailed(condition) => precondition_failed(condition),
+        Error::NotModified(_) => precondition_failed("If-None-Match"),
+        Error::ConditionalConflict => s3_error!(
+            ConditionalRequestConflict,
+            "A conflicting conditional operation is in progress against this resource. Try again."
+        ),
+        Error::InvalidRange { size } => invalid_range(*size),
+        Error::InvalidPartNumber(_) => custom(
+            "InvalidPartNumber",
+            "The requested partnumber is not satisfiable",
+            StatusCode::RANGE_NOT_SATISFIABLE,
+        ),
+        Error::InvalidPart(number) => s3_error!(
+            InvalidPart,
+            "Part {number} could not be found, or its entity tag or checksum differs"
+        ),
+        Error::InvalidPartOrder => {
+            s3_error!(InvalidPartOrder, "The list of parts was not in ascending order")
+        }
+        Error::EntityTooSmall { .. } => S3Error::with_message(S3ErrorCode::EntityTooSmall, message),
+        Error::EntityTooLarge { .. } => S3Error::with_message(S3ErrorCode::EntityTooLarge, message),
+        Error::BadDigest => {
+            s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received")
+        }
+        Error::BadChecksum(algorithm) => s3_error!(
+            BadDigest,
+            "The {} you specified did not match the calculated checksum",
+            crate::checksums::name(*algorithm)
+        ),
+        _ => S3Error::with_message(S3ErrorCode::InvalidRequest, message),
+    }
+}
+
+/// 412, with the header that did not hold.
+pub(crate) fn precondition_failed(condition: &str) -> S3Error {
+    s3_error!(
+        PreconditionFailed,
+        "At least one of the pre-conditions you specified did not hold: {condition}"
+    )
+}
+
+fn invalid_range(size: u64) -> S3Error {
+    let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
+    let range =
+        HeaderValue::try_from(format!("bytes */{size}")).expect("digits are a header value");
+    error.set_headers(headers(CONTENT_RANGE, range));
+    error
+}
+
+/// The client's body ended in an error. The decoder says which; what isn't the decoder's is a
+/// connection that broke.
+fn body_error(error: &martlet_protocol::Error) -> S3Error {
+    if let Some(error) = BodyError::find(error) {
+        return Refusal::from(error.clone()).into();
+    }
+    s3_error!(
+        IncompleteBody,
+        "You did not provide the number of bytes specified by the Content-Length HTTP header"
+    )
+}
+
+/// Errors of a node.
+fn backend_error(error: &martlet_protocol::Error) -> S3Error {
+    match error.kind() {
+        ErrorKind::Full => {
+            tracing::warn!(%error, "a write found no space");
+            custom(
+                "InsufficientStorage",
+                "There is not enough space left to store this",
+                StatusCode::INSUFFICIENT_STORAGE,
+            )
+        }
+        ErrorKind::Unavailable | ErrorKind::Conflict => {
+            tracing::warn!(%error, "a request found too few nodes");
+            unavailable()
+        }
+        kind => {
+            tracing::error!(%error, ?kind, "a request failed");
+            internal()
+        }
+    }
+}
+
+/// 500, which says nothing.
+pub(crate) fn internal() -> S3Error {
+    s3_error!(InternalError, "We encountered an internal error. Please try again.")
+}
+
+/// 503, with when to try again.
+fn unavailable() -> S3Error {
+    let mut error = s3_error!(ServiceUnavailable, "Please try again in a moment.");
+    error.set_headers(headers(RETRY_AFTER, RETRY_AFTER_SECONDS));
+    error
+}
+
+/// An error whose code s3s doesn't know.
+pub(crate) fn custom(code: &'static str, message: &'static str, status: StatusCode) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);
+    error.set_status_code(status);
+    error
+}
+
+fn headers(name: HeaderName, value: HeaderValue) -> HeaderMap {
+    HeaderMap::from_iter([(CONTENT_TYPE, XML), (name, value)])
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::entry::ChecksumAlgorithm;
+
+    use super::*;
+
+    fn status_and_code(error: Error) -> (u16, String) {
+        let error = s3_error(error);
+        (error.status_code().unwrap().as_u16(), error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn every_error_of_a_request_has_its_code_and_status() {
+        let cases = [
+            (Error::NoSuchBucket, 404, "NoSuchBucket"),
+            (Error::NoSuchKey, 404, "NoSuchKey"),
+            (Error::NoSuchUpload, 404, "NoSuchUpload"),
+            (Error::BucketExists { owner: "x".into() }, 409, "BucketAlreadyExists"),
+            (Error::BucketNotEmpty, 409, "BucketNotEmpty"),
+            (Error::PreconditionFailed("If-Match"), 412, "PreconditionFailed"),
+            (Error::ConditionalConflict, 409, "ConditionalRequestConflict"),
+            (Error::InvalidRange { size: 3 }, 416, "InvalidRange"),
+            (Error::InvalidPartNumber(9), 416, "InvalidPartNumber"),
+            (Error::InvalidPart(2), 400, "InvalidPart"),
+            (Error::InvalidPartOrder, 400, "InvalidPartOrder"),
+            (Error::EntityTooSmall { number: 1, size: 2, minimum: 3 }, 400, "EntityTooSmall"),
+            (Error::EntityTooLarge { size: 9, maximum: 3 }, 400, "EntityTooLarge"),
+            (Error::BadDigest, 400, "BadDigest"),
+            (Error::BadChecksum(ChecksumAlgorithm::Crc32), 400, "BadDigest"),
+            (Error::InvalidRequest("no".into()), 400, "InvalidRequest"),
+        ];
+        for (error, status, code) in cases {
+            assert_eq!(status_and_code(error), (status, code.to_owned()));
+        }
+    }
+
+    #[test]
+    fn errors_of_nodes_say_whether_to_try_again_and_nothing_else() {
+        let secret = "/srv/disk7 refused";
+        for (kind, status, code) in [
+            (ErrorKind::Full, 507, "InsufficientStorage"),
+            (ErrorKind::Unavailable, 503, "ServiceUnavailable"),
+            (ErrorKind::Conflict, 503, "ServiceUnavailable"),
+            (ErrorKind::Corrupt, 500, "InternalError"),
+            (ErrorKind::NotFound, 500, "InternalError"),
+            (ErrorKind::Invalid, 500, "InternalError"),
+            (ErrorKind::Internal, 500, "InternalError"),
+        ] {
+            let error = s3_error(martlet_protocol::Error::new(kind, secret).into());
+            assert_eq!(error.status_code().unwrap().as_u16(), status);
+            assert_eq!(error.code().as_str(), code);
+            assert!(!error.message().unwrap().contains("disk7"));
+            let retry = error.headers().is_some_and(|headers| headers.contains_key(RETRY_AFTER));
+            assert_eq!(retry, status == 503);
+        }
+    }
+
+    #[test]
+    fn an_unsatisfiable_range_tells_the_size() {
+        let error = s3_error(Error::InvalidRange { size: 42 });
+        assert_eq!(error.headers().unwrap()[CONTENT_RANGE], "bytes */42");
+        assert_eq!(error.headers().unwrap()[CONTENT_TYPE], "application/xml");
+    }
+
+    #[test]
+    fn the_decoders_word_is_found_however_deep_it_lies() {
+        let inner = martlet_protocol::Error::invalid("inner").with_source(BodyError::ContentSha256);
+        let outer = martlet_protocol::Error::invalid("outer").with_source(inner);
+        let code = "XAmzContentSHA256Mismatch".to_owned();
+        assert_eq!(status_and_code(Error::Body(outer)), (400, code));
+    }
+
+    #[test]
+    fn a_broken_connection_is_an_incomplete_body() {
+        let error = martlet_protocol::Error::invalid("reset by peer");
+        assert_eq!(status_and_code(Error::Body(error)), (400, "IncompleteBody".to_owned()));
+    }
+}

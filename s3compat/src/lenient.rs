@@ -1,0 +1,279 @@
+//! Headers that S3 reads more leniently than s3s does.
+//!
+//! S3 serves the whole object where a `Range` makes no sense, takes lists of entity tags, passes over
+//! dates that aren't any, and gives `Expires` back as it came. s3s would refuse all of these before
+//! an operation sees them. So they are taken out of the request before it, and the operations find
+//! them, read, among the request's extensions.
+
+use http::HeaderMap;
+use http::header::{
+    EXPIRES, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, RANGE,
+};
+use martlet_proxy::api::{ETagCondition, ReadConditions, Selection, WriteConditions};
+use s3s::{S3Result, s3_error};
+
+use crate::auth::Timestamp;
+
+/// The larger bounds of ranges lie here: beyond every object, and far from overflow.
+const POSITION_MAX: u64 = i64::MAX as u64;
+
+/// What was taken out of a request's headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lenient {
+    /// `Range`, where it makes sense.
+    pub(crate) range: Option<Selection>,
+    /// `If-*`.
+    pub(crate) conditions: ReadConditions,
+    /// `x-amz-copy-source-if-*`.
+    pub(crate) source_conditions: ReadConditions,
+    /// `Expires`, as it came.
+    pub(crate) expires: Option<String>,
+}
+
+impl Lenient {
+    /// Takes them out.
+    pub(crate) fn take(headers: &mut HeaderMap) -> Self {
+        let source = |name| HeaderName::from_static(name);
+        let range = take_text(headers, &RANGE).and_then(|text| parse_range(&text));
+        Self {
+            // A range that holds only for one version is answered with the whole, which is right
+            // for every version.
+            range: if headers.contains_key(IF_RANGE) { None } else { range },
+            conditions: ReadConditions {
+                if_match: take_tags(headers, &IF_MATCH, Comparison::Strong),
+                if_none_match: take_tags(headers, &IF_NONE_MATCH, Comparison::Weak),
+                if_modified_since_ms: take_date(headers, &IF_MODIFIED_SINCE),
+                if_unmodified_since_ms: take_date(headers, &IF_UNMODIFIED_SINCE),
+            },
+            source_conditions: ReadConditions {
+                if_match: take_tags(
+                    headers,
+                    &source("x-amz-copy-source-if-match"),
+                    Comparison::Strong,
+                ),
+                if_none_match: take_tags(
+                    headers,
+                    &source("x-amz-copy-source-if-none-match"),
+                    Comparison::Weak,
+                ),
+                if_modified_since_ms: take_date(
+                    headers,
+                    &source("x-amz-copy-source-if-modified-since"),
+                ),
+                if_unmodified_since_ms: take_date(
+                    headers,
+                    &source("x-amz-copy-source-if-unmodified-since"),
+                ),
+            },
+            expires: take_text(headers, &EXPIRES),
+        }
+    }
+
+    /// The conditions of a write. Dates are none that a write could keep.
+    pub(crate) fn write_conditions(&self) -> S3Result<WriteConditions> {
+        if self.conditions.if_modified_since_ms.is_some()
+            || self.conditions.if_unmodified_since_ms.is_some()
+        {
+            return Err(s3_error!(
+                NotImplemented,
+                "A write can't be made conditional on a date: use If-Match or If-None-Match"
+            ));
+        }
+        Ok(WriteConditions {
+            if_match: self.conditions.if_match.clone(),
+            if_none_match: self.conditions.if_none_match.clone(),
+        })
+    }
+
+    /// For operations that keep no conditions: none may be given, for none may be ignored.
+    pub(crate) fn refuse_conditions(&self) -> S3Result<()> {
+        if self.conditions == ReadConditions::default() {
+            return Ok(());
+        }
+        Err(s3_error!(NotImplemented, "This operation can't be made conditional"))
+    }
+}
+
+/// Bytes selected by a `Range` header, or none where S3 would serve the whole object: where the
+/// header doesn't parse, and where it asks for several ranges.
+pub(crate) fn parse_range(text: &str) -> Option<Selection> {
+    let (unit, range) = text.split_once('=')?;
+    if !unit.trim().eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    let (first, last) = range.trim().split_once('-')?;
+    if first.is_empty() {
+        return Some(Selection::Suffix { length: position(last)? });
+    }
+    let first = position(first)?;
+    let last = if last.is_empty() { None } else { Some(position(last)?) };
+    if last.is_some_and(|last| last < first) {
+        return None;
+    }
+    Some(Selection::From { first, last })
+}
+
+/// A position: digits only; those that are too large to mean one mean the largest.
+fn position(digits: &str) -> Option<u64> {
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(digits.parse().unwrap_or(POSITION_MAX).min(POSITION_MAX))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    /// A weak tag equals nothing.
+    Strong,
+    /// `W/` says nothing.
+    Weak,
+}
+
+fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
+    let value = headers.remove(name)?;
+    let text = String::from_utf8_lossy(value.as_bytes()).trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}
+
+fn take_date(headers: &mut HeaderMap, name: &HeaderName) -> Option<u64> {
+    Timestamp::parse_header(&take_text(headers, name)?).map(Timestamp::unix_ms)
+}
+
+/// All values of a header together are one list.
+fn take_tags(
+    headers: &mut HeaderMap,
+    name: &HeaderName,
+    comparison: Comparison,
+) -> Option<ETagCondition> {
+    if !headers.contains_key(name) {
+        return None;
+    }
+    let values: Vec<HeaderValue> = headers.get_all(name).iter().cloned().collect();
+    headers.remove(name);
+    let mut tags = Vec::new();
+    for value in &values {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        if text.trim() == "*" {
+            return Some(ETagCondition::Any);
+        }
+        tags.extend(split_tags(&text, comparison));
+    }
+    let empty = values.iter().all(|value| value.as_bytes().trim_ascii().is_empty());
+    (!empty).then_some(ETagCondition::OneOf(tags))
+}
+
+/// Entity tags without their quotes; clients send them bare, too.
+fn split_tags(text: &str, comparison: Comparison) -> impl Iterator<Item = String> {
+    text.split(',').filter_map(move |tag| {
+        let tag = tag.trim();
+        let (weak, tag) = match tag.strip_prefix("W/") {
+            Some(rest) => (true, rest),
+            None => (false, tag),
+        };
+        let bare = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag);
+        let is_useless = bare.is_empty() || (weak && comparison == Comparison::Strong);
+        (!is_useless).then(|| bare.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn ranges_that_make_sense() {
+        let from = |first, last| Some(Selection::From { first, last });
+        assert_eq!(parse_range("bytes=0-0"), from(0, Some(0)));
+        assert_eq!(parse_range("bytes=5-"), from(5, None));
+        assert_eq!(parse_range("Bytes = 5-9"), from(5, Some(9)));
+        assert_eq!(parse_range("bytes=-500"), Some(Selection::Suffix { length: 500 }));
+        assert_eq!(parse_range("bytes=-0"), Some(Selection::Suffix { length: 0 }));
+        let endless = "bytes=1-99999999999999999999999999";
+        assert_eq!(parse_range(endless), from(1, Some(POSITION_MAX)));
+    }
+
+    #[test]
+    fn ranges_that_are_passed_over() {
+        for text in [
+            "",
+            "bytes",
+            "bytes=",
+            "bytes=-",
+            "bytes=5-2",
+            "bytes=+5-9",
+            "bytes=a-b",
+            "lines=1-2",
+            "bytes=0-1,4-5",
+            "bytes=1--2",
+            "bytes=0x1-0x2",
+        ] {
+            assert_eq!(parse_range(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn tags_come_in_lists_bare_and_weak() {
+        let mut map = headers(&[
+            ("if-match", "\"a\", b"),
+            ("if-match", "W/\"c\""),
+            ("if-none-match", "W/\"d\""),
+        ]);
+        let lenient = Lenient::take(&mut map);
+        let one_of = |tags: &[&str]| {
+            Some(ETagCondition::OneOf(tags.iter().map(|&tag| tag.to_owned()).collect()))
+        };
+        assert_eq!(lenient.conditions.if_match, one_of(&["a", "b"]));
+        assert_eq!(lenient.conditions.if_none_match, one_of(&["d"]));
+        assert!(map.is_empty());
+    }
+
+    #[test]
+    fn a_star_means_any_and_nothing_means_no_condition() {
+        let mut map = headers(&[("if-none-match", "*"), ("if-match", "")]);
+        let lenient = Lenient::take(&mut map);
+        assert_eq!(lenient.conditions.if_none_match, Some(ETagCondition::Any));
+        assert_eq!(lenient.conditions.if_match, None);
+    }
+
+    #[test]
+    fn dates_that_are_none_are_passed_over() {
+        let mut map = headers(&[
+            ("if-modified-since", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("if-unmodified-since", "yesterday"),
+            ("expires", "0"),
+        ]);
+        let lenient = Lenient::take(&mut map);
+        assert_eq!(lenient.conditions.if_modified_since_ms, Some(784_111_777_000));
+        assert_eq!(lenient.conditions.if_unmodified_since_ms, None);
+        assert_eq!(lenient.expires.as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn no_condition_of_a_write_is_ignored() {
+        let mut map = headers(&[("if-unmodified-since", "Sun, 06 Nov 1994 08:49:37 GMT")]);
+        let lenient = Lenient::take(&mut map);
+        assert!(lenient.write_conditions().is_err());
+        assert!(lenient.refuse_conditions().is_err());
+        assert!(Lenient::default().refuse_conditions().is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn no_range_panics_and_first_never_exceeds_last(text in "(bytes=)?[0-9,-]{0,30}|.*") {
+            if let Some(Selection::From { first, last: Some(last) }) = parse_range(&text) {
+                prop_assert!(first <= last && last <= POSITION_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The S3 door: everything between a TCP connection and the object layer.
+//!
+//! A request passes the [`door`], which finds out who sent it ([`auth`]), turns its body into plain
+//! bytes ([`decode`]), and lets nothing through that isn't in its closed table. Behind it s3s routes
+//! the request and reads and writes S3's XML. The operations (`ops`) translate between S3's words
+//! and those of [`martlet_proxy`], and `errors` turns what went wrong into S3's codes.
+//!
+//! * `lenient`: headers that S3 reads more leniently than s3s does.
+//! * `attributes`, `checksums`, `tags`: what objects say of themselves.
+//! * `token`: continuation tokens that nobody else can make.
+//! * [`S3Service`]: all of it together, ready for a connection.
+
+mod attributes;
+pub mod auth;
+mod checksums;
+pub mod decode;
+pub mod door;
+mod errors;
+mod lenient;
+mod ops;
+mod service;
+mod tags;
+mod token;
+
+pub use service::S3Service;
+pub use token::TokenKey;

@@ -1,0 +1,166 @@
+//! CreateBucket, `HeadBucket`, DeleteBucket, ListBuckets, `GetBucketLocation`.
+
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
+use martlet_proxy::{Error, NamedBucket, NewBucket};
+use s3s::dto::{
+    Bucket, BucketLocationConstraint, CreateBucketConfiguration, CreateBucketInput,
+    CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
+    GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
+    ListBucketsOutput,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::{Operations, lenient, owner};
+use crate::attributes::wire_time;
+use crate::errors::s3_error;
+
+/// Buckets in one page of ListBuckets, as in S3.
+const BUCKETS_MAX: usize = 10_000;
+/// What tokens of ListBuckets are for: no bucket has an empty name.
+const TOKEN_SCOPE: &str = "";
+/// The region that S3 writes as none at all.
+pub(crate) const UNNAMED_REGION: &str = "us-east-1";
+
+impl Operations {
+    pub(super) async fn create_bucket(
+        &self,
+        mut request: S3Request<CreateBucketInput>,
+    ) -> S3Result<S3Response<CreateBucketOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let owner = owner(&request.extensions)?;
+        let input = request.input;
+        if input.object_lock_enabled_for_bucket == Some(true) {
+            return Err(s3_error!(NotImplemented, "Object lock is not implemented"));
+        }
+        self.check_location(input.create_bucket_configuration.as_ref())?;
+        let new = NewBucket { owner: owner.clone(), index_shards: INDEX_SHARDS_DEFAULT };
+        match self.store.create_bucket(&input.bucket, new).await {
+            Ok(_) => {
+                let location = Some(format!("/{}", input.bucket));
+                Ok(S3Response::new(CreateBucketOutput { location }))
+            }
+            Err(Error::BucketExists { owner: holder }) if holder == owner => Err(s3_error!(
+                BucketAlreadyOwnedByYou,
+                "Your previous request to create the named bucket succeeded and you already own it."
+            )),
+            Err(error) => Err(s3_error(error)),
+        }
+    }
+
+    fn check_location(&self, configuration: Option<&CreateBucketConfiguration>) -> S3Result<()> {
+        let Some(configuration) = configuration else { return Ok(()) };
+        if configuration.bucket.is_some() || configuration.location.is_some() {
+            return Err(s3_error!(NotImplemented, "Directory buckets are not implemented"));
+        }
+        match configuration.location_constraint.as_ref().map(BucketLocationConstraint::as_str) {
+            None | Some("") => Ok(()),
+            Some(region) if region == &*self.region => Ok(()),
+            Some(region) => Err(s3_error!(
+                IllegalLocationConstraintException,
+                "The {region} location constraint is incompatible for the region specific \
+                 endpoint this request was sent to."
+            )),
+        }
+    }
+
+    pub(super) async fn head_bucket(
+        &self,
+        request: S3Request<HeadBucketInput>,
+    ) -> S3Result<S3Response<HeadBucketOutput>> {
+        self.store.bucket(&request.input.bucket).await.map_err(s3_error)?;
+        let bucket_region = Some(self.region.to_string());
+        Ok(S3Response::new(HeadBucketOutput { bucket_region, ..Default::default() }))
+    }
+
+    pub(super) async fn delete_bucket(
+        &self,
+        mut request: S3Request<DeleteBucketInput>,
+    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        self.store.delete_bucket(&request.input.bucket).await.map_err(s3_error)?;
+        Ok(S3Response::new(DeleteBucketOutput {}))
+    }
+
+    pub(super) async fn get_bucket_location(
+        &self,
+        request: S3Request<GetBucketLocationInput>,
+    ) -> S3Result<S3Response<GetBucketLocationOutput>> {
+        self.store.bucket(&request.input.bucket).await.map_err(s3_error)?;
+        let location_constraint = (&*self.region != UNNAMED_REGION)
+            .then(|| BucketLocationConstraint::from(self.region.to_string()));
+        Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
+    }
+
+    pub(super) async fn list_buckets(
+        &self,
+        request: S3Request<ListBucketsInput>,
+    ) -> S3Result<S3Response<ListBucketsOutput>> {
+        let owner = owner(&request.extensions)?;
+        let input = request.input;
+        let limit = match input.max_buckets {
+            None => BUCKETS_MAX,
+            Some(asked) => usize::try_from(asked)
+                .ok()
+                .filter(|asked| (1..=BUCKETS_MAX).contains(asked))
+                .ok_or_else(|| {
+                    s3_error!(
+                        InvalidArgument,
+                        "Argument max-buckets must be an integer between 1 and {BUCKETS_MAX}"
+                    )
+                })?,
+        };
+        let after = match input.continuation_token.as_deref() {
+            None => None,
+            Some(token) => Some(self.open_token(TOKEN_SCOPE, token)?),
+        };
+        let prefix = input.prefix.unwrap_or_default();
+        let (buckets, more) = match input.bucket_region {
+            Some(region) if region != *self.region => (Vec::new(), false),
+            _ => self.buckets_of(&owner, &prefix, after, limit).await?,
+        };
+        let last = buckets.last().filter(|_| more);
+        Ok(S3Response::new(ListBucketsOutput {
+            continuation_token: last.map(|last| self.tokens.seal(TOKEN_SCOPE, &last.name)),
+            owner: Some(super::wire_owner(&owner)),
+            prefix: (!prefix.is_empty()).then_some(prefix),
+            buckets: Some(buckets.into_iter().map(|bucket| self.wire_bucket(bucket)).collect()),
+        }))
+    }
+
+    /// A page of the buckets of one owner, and whether there are more.
+    async fn buckets_of(
+        &self,
+        owner: &str,
+        prefix: &str,
+        mut after: Option<String>,
+        limit: usize,
+    ) -> S3Result<(Vec<NamedBucket>, bool)> {
+        let mut found: Vec<NamedBucket> = Vec::new();
+        loop {
+            let page = self.store.list_buckets(prefix, after.as_deref(), BUCKETS_MAX).await;
+            let (page, more) = page.map_err(s3_error)?;
+            after = page.last().map(|last| last.name.clone());
+            found.extend(page.into_iter().filter(|named| named.bucket.owner == owner));
+            if found.len() > limit || !more || after.is_none() {
+                let more = found.len() > limit;
+                found.truncate(limit);
+                return Ok((found, more));
+            }
+        }
+    }
+
+    fn wire_bucket(&self, named: NamedBucket) -> Bucket {
+        Bucket {
+            bucket_region: Some(self.region.to_string()),
+            creation_date: Some(wire_time(named.bucket.created_ms)),
+            name: Some(named.name),
+        }
+    }
+
+    /// The position in a continuation token.
+    pub(super) fn open_token(&self, scope: &str, token: &str) -> S3Result<String> {
+        self.tokens.open(scope, token).ok_or_else(|| {
+            s3_error!(InvalidArgument, "The continuation token provided is incorrect")
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! CopyObject, and the source of a copy.
+
+use http::HeaderMap;
+use martlet_protocol::entry::ChecksumAlgorithm;
+use martlet_proxy::{CopyObject, Written};
+use s3s::dto::{
+    CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, MetadataDirective,
+    TaggingDirective,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::access::owns;
+use super::{Operations, lenient, no_version, owner};
+use crate::attributes::{
+    from_request, names_redirect, names_storage_class, stamp_headers, tags_of, wire_etag, wire_time,
+};
+use crate::checksums::{self, set_checksums, wire_kind};
+use crate::errors::s3_error;
+
+impl Operations {
+    pub(super) async fn copy_object(
+        &self,
+        mut request: S3Request<CopyObjectInput>,
+    ) -> S3Result<S3Response<CopyObjectOutput>> {
+        let lenient = lenient(&mut request);
+        let input = request.input;
+        let headers = &request.headers;
+        let source = copy_source(input.copy_source)?;
+        owns(&self.store, &owner(&request.extensions)?, &source.0).await?;
+        let directive = input.metadata_directive.as_ref().map(MetadataDirective::as_str);
+        let new_metadata = replaces(directive, "x-amz-metadata-directive")?;
+        let directive = input.tagging_directive.as_ref().map(TaggingDirective::as_str);
+        let new_tags = replaces(directive, "x-amz-tagging-directive")?;
+        let onto_itself = source.0 == input.bucket && source.1 == input.key;
+        check_purpose(headers, onto_itself, new_metadata)?;
+        let attributes = from_request(headers, input.metadata, &lenient)?;
+        let copy = CopyObject {
+            source,
+            source_conditions: lenient.source_conditions.clone(),
+            attributes: new_metadata.then_some(attributes),
+            tags: if new_tags { Some(tags_of(headers)?.unwrap_or_default()) } else { None },
+            checksum: checksums::asked(headers)?,
+            conditions: lenient.write_conditions()?,
+        };
+        let written = self.store.copy(&input.bucket, &input.key, copy).await.map_err(s3_error)?;
+        let output = CopyObjectOutput {
+            copy_object_result: Some(copy_result(&written)),
+            ..Default::default()
+        };
+        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+    }
+}
+
+fn copy_result(written: &Written) -> CopyObjectResult {
+    let object = &written.object;
+    let mut result = CopyObjectResult {
+        checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
+        e_tag: Some(wire_etag(object.etag)),
+        last_modified: Some(wire_time(object.modified_ms)),
+        ..Default::default()
+    };
+    set_checksums!(result, &object.checksums, object.etag);
+    result
+}
+
+/// Whether a directive says REPLACE; COPY is the default.
+fn replaces(directive: Option<&str>, name: &str) -> S3Result<bool> {
+    match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(_) => Err(s3_error!(InvalidArgument, "{name} must be COPY or REPLACE")),
+    }
+}
+
+/// A copy onto itself must change something, and what it asks for must be what it gets.
+fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> S3Result<()> {
+    if new_metadata {
+        return Ok(());
+    }
+    if names_redirect(headers) {
+        return Err(s3_error!(
+            NotImplemented,
+            "A copy gets a website redirect only where it replaces the metadata"
+        ));
+    }
+    if onto_itself && !names_storage_class(headers) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "This copy request is illegal because it is trying to copy an object to itself \
+             without changing the object's metadata, storage class, website redirect location or \
+             encryption attributes."
+        ));
+    }
+    Ok(())
+}
+
+/// Bucket and key that a copy reads.
+pub(super) fn copy_source(source: CopySource) -> S3Result<(String, String)> {
+    match source {
+        CopySource::Bucket { bucket, key, version_id } => {
+            no_version(version_id.as_deref())?;
+            if key.is_empty() {
+                return Err(s3_error!(InvalidArgument, "The copy source must name a key"));
+            }
+            if key.contains('\0') {
+                return Err(s3_error!(InvalidArgument, "A key can't contain NUL"));
+            }
+            Ok((bucket.into(), key.into()))
+        }
+        CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => {
+            Err(s3_error!(NotImplemented, "Access points are not implemented"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(header: &str) -> Result<(String, String), String> {
+        let source = CopySource::parse(header).map_err(|error| error.to_string())?;
+        copy_source(source).map_err(|error| error.code().as_str().to_owned())
+    }
+
+    fn pair(bucket: &str, key: &str) -> Result<(String, String), String> {
+        Ok((bucket.to_owned(), key.to_owned()))
+    }
+
+    #[test]
+    fn a_source_is_bucket_and_key_percent_encoded() {
+        assert_eq!(source("bucket/key"), pair("bucket", "key"));
+        assert_eq!(source("/bucket/a%20b/%C3%BC%2B+%3F"), pair("bucket", "a b/ü++?"));
+        assert_eq!(source("bucket%2Fkey%25"), pair("bucket", "key%"));
+        assert_eq!(source("/bucket//a/../b"), pair("bucket", "/a/../b"));
+    }
+
+    #[test]
+    fn a_source_that_is_none_is_refused() {
+        assert_eq!(source("bucket/"), Err("InvalidArgument".into()));
+        assert_eq!(source("bucket/a%00b"), Err("InvalidArgument".into()));
+        assert_eq!(source("bucket/k?versionId=3"), Err("NotImplemented".into()));
+        assert!(source("bucket").is_err());
+        assert!(source("bucket/%ff").is_err());
+        assert!(source("/").is_err());
+    }
+
+    #[test]
+    fn directives_are_two() {
+        assert!(!replaces(None, "x").unwrap());
+        assert!(!replaces(Some("COPY"), "x").unwrap());
+        assert!(replaces(Some("REPLACE"), "x").unwrap());
+        assert!(replaces(Some("MERGE"), "x").is_err());
+    }
+
+    #[test]
+    fn a_copy_onto_itself_needs_a_purpose() {
+        let none = HeaderMap::new();
+        assert!(check_purpose(&none, false, false).is_ok());
+        assert!(check_purpose(&none, true, true).is_ok());
+        let error = check_purpose(&none, true, false).unwrap_err();
+        assert_eq!(error.code().as_str(), "InvalidRequest");
+        let class = [("x-amz-storage-class".parse().unwrap(), "STANDARD".parse().unwrap())];
+        assert!(check_purpose(&HeaderMap::from_iter(class), true, false).is_ok());
+    }
+}

@@ -1,0 +1,151 @@
+//! DeleteObject and DeleteObjects.
+
+use futures::StreamExt;
+use martlet_protocol::limits::{KEY_BYTES_MAX, LIST_KEYS_MAX};
+use martlet_proxy::{ETagCondition, WriteConditions};
+use s3s::dto::{
+    DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
+    Error, ObjectIdentifier,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::{Operations, lenient, no_version};
+use crate::attributes::stamp_headers;
+use crate::errors::s3_error;
+
+/// Deletes of one request under way at a time: enough to share syncs, few enough to share the
+/// node with others.
+const CONCURRENT_DELETES: usize = 64;
+
+impl Operations {
+    pub(super) async fn delete_object(
+        &self,
+        mut request: S3Request<DeleteObjectInput>,
+    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+        let lenient = lenient(&mut request);
+        let input = request.input;
+        no_version(input.version_id.as_deref())?;
+        let conditions = lenient.write_conditions()?;
+        if conditions.if_none_match.is_some()
+            || input.if_match_last_modified_time.is_some()
+            || input.if_match_size.is_some()
+        {
+            return Err(s3_error!(NotImplemented, "A delete can be conditional on If-Match only"));
+        }
+        let deleted = self.store.delete(&input.bucket, &input.key, &conditions).await;
+        let deleted = deleted.map_err(s3_error)?;
+        let mut response = S3Response::new(DeleteObjectOutput::default());
+        if let Some(stamp) = deleted.stamp {
+            response.headers = stamp_headers(stamp);
+        }
+        Ok(response)
+    }
+
+    pub(super) async fn delete_objects(
+        &self,
+        mut request: S3Request<DeleteObjectsInput>,
+    ) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let DeleteObjectsInput { bucket, delete, .. } = request.input;
+        if !(1..=LIST_KEYS_MAX).contains(&delete.objects.len()) {
+            return Err(s3_error!(
+                MalformedXML,
+                "A request deletes between 1 and {LIST_KEYS_MAX} objects"
+            ));
+        }
+        self.store.bucket(&bucket).await.map_err(s3_error)?;
+        let quiet = delete.quiet == Some(true);
+        let mut outcomes = futures::stream::iter(delete.objects)
+            .map(|object| self.delete_named(&bucket, object))
+            .buffered(CONCURRENT_DELETES);
+        let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+        while let Some((key, outcome)) = outcomes.next().await {
+            match outcome {
+                Ok(()) if quiet => {}
+                Ok(()) => deleted.push(DeletedObject { key: Some(key), ..Default::default() }),
+                Err(error) => errors.push(Error {
+                    code: Some(error.code().as_str().to_owned()),
+                    key: Some(key),
+                    message: error.message().map(str::to_owned),
+                    version_id: None,
+                }),
+            }
+        }
+        Ok(S3Response::new(DeleteObjectsOutput {
+            deleted: Some(deleted),
+            errors: Some(errors),
+            request_charged: None,
+        }))
+    }
+
+    async fn delete_named(&self, bucket: &str, object: ObjectIdentifier) -> (String, S3Result<()>) {
+        let outcome = match conditions_of(&object) {
+            Ok(conditions) => self
+                .store
+                .delete(bucket, &object.key, &conditions)
+                .await
+                .map(drop)
+                .map_err(s3_error),
+            Err(error) => Err(error),
+        };
+        (object.key, outcome)
+    }
+}
+
+/// What must hold of one of many keys, and whether it is one.
+fn conditions_of(object: &ObjectIdentifier) -> S3Result<WriteConditions> {
+    if object.key.is_empty() {
+        return Err(s3_error!(UserKeyMustBeSpecified, "The key must not be empty"));
+    }
+    if object.key.len() > KEY_BYTES_MAX {
+        return Err(s3_error!(KeyTooLongError, "Your key is too long"));
+    }
+    no_version(object.version_id.as_deref())?;
+    if object.last_modified_time.is_some() || object.size.is_some() {
+        return Err(s3_error!(NotImplemented, "A delete can be conditional on an ETag only"));
+    }
+    let if_match = object.e_tag.as_ref().map(|tag| match tag.value() {
+        "*" => ETagCondition::Any,
+        tag => ETagCondition::OneOf(vec![tag.to_owned()]),
+    });
+    Ok(WriteConditions { if_match, if_none_match: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::dto::ETag;
+
+    use super::*;
+
+    fn object(key: &str) -> ObjectIdentifier {
+        ObjectIdentifier {
+            key: key.to_owned(),
+            e_tag: None,
+            last_modified_time: None,
+            size: None,
+            version_id: None,
+        }
+    }
+
+    fn code(object: &ObjectIdentifier) -> String {
+        conditions_of(object).unwrap_err().code().as_str().to_owned()
+    }
+
+    #[test]
+    fn each_key_is_judged_by_itself() {
+        assert_eq!(conditions_of(&object("k")).unwrap(), WriteConditions::default());
+        assert_eq!(code(&object("")), "UserKeyMustBeSpecified");
+        assert_eq!(code(&object(&"k".repeat(1025))), "KeyTooLongError");
+        let versioned = ObjectIdentifier { version_id: Some("v".into()), ..object("k") };
+        assert_eq!(code(&versioned), "NotImplemented");
+        let sized = ObjectIdentifier { size: Some(3), ..object("k") };
+        assert_eq!(code(&sized), "NotImplemented");
+    }
+
+    #[test]
+    fn an_etag_is_a_condition() {
+        let tagged = ObjectIdentifier { e_tag: Some(ETag::Strong("abc".into())), ..object("k") };
+        let conditions = conditions_of(&tagged).unwrap();
+        assert_eq!(conditions.if_match, Some(ETagCondition::OneOf(vec!["abc".into()])));
+    }
+}

@@ -1,0 +1,76 @@
+//! How listings write names: as they are, or percent-encoded for clients that asked.
+//!
+//! XML 1.0 has no way to write most control characters, so only a client that asks for
+//! `encoding-type=url` can be told of every key.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::dto::EncodingType;
+use s3s::{S3Result, s3_error};
+
+/// Everything but letters, digits, and what S3 leaves as it is. A space becomes `%20`, which both
+/// kinds of decoders read as one.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+/// How one listing writes names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// As they are.
+    Plain,
+    /// Percent-encoded.
+    Url,
+}
+
+impl Encoding {
+    /// What a client asked for.
+    pub(super) fn asked(encoding: Option<&EncodingType>) -> S3Result<Self> {
+        match encoding.map(EncodingType::as_str) {
+            None | Some("") => Ok(Self::Plain),
+            Some(EncodingType::URL) => Ok(Self::Url),
+            Some(_) => {
+                Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request"))
+            }
+        }
+    }
+
+    /// A name in this form.
+    pub(super) fn write(self, name: String) -> String {
+        match self {
+            Self::Plain => name,
+            Self::Url => utf8_percent_encode(&name, ENCODED).to_string(),
+        }
+    }
+
+    /// What the reply says of it.
+    pub(super) fn wire(self) -> Option<EncodingType> {
+        (self == Self::Url).then(|| EncodingType::from_static(EncodingType::URL))
+    }
+}
+
+/// A key as the path of a URL has it.
+pub(super) fn path_of(key: &str) -> String {
+    utf8_percent_encode(key, ENCODED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_encoding_keeps_slashes_and_nothing_odd() {
+        let write = |name: &str| Encoding::Url.write(name.to_owned());
+        assert_eq!(write("a/b-c_d.e~f"), "a/b-c_d.e~f");
+        assert_eq!(write("a b+c%d"), "a%20b%2Bc%25d");
+        assert_eq!(write("ü\n*"), "%C3%BC%0A%2A");
+        assert_eq!(Encoding::Plain.write("a b".to_owned()), "a b");
+    }
+
+    #[test]
+    fn url_is_the_only_encoding() {
+        let asked = |name: &'static str| Encoding::asked(Some(&EncodingType::from_static(name)));
+        assert_eq!(asked("url").unwrap(), Encoding::Url);
+        assert_eq!(asked("").unwrap(), Encoding::Plain);
+        assert!(asked("base64").is_err());
+        assert_eq!(Encoding::asked(None).unwrap(), Encoding::Plain);
+    }
+}

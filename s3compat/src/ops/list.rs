@@ -1,0 +1,162 @@
+//! ListObjects, in both versions.
+
+use martlet_protocol::entry::Object as Stored;
+use martlet_protocol::limits::LIST_KEYS_MAX;
+use martlet_proxy::{ListObjects, ObjectPage};
+use s3s::dto::{
+    CommonPrefix, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
+    Object, ObjectStorageClass, Owner,
+};
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::encoding::Encoding;
+use super::{Operations, limit, wire_count, wire_owner, wire_size};
+use crate::attributes::{STANDARD, wire_etag, wire_time};
+use crate::checksums::{wire_algorithm, wire_kind};
+use crate::errors::s3_error;
+
+/// What both versions ask for.
+struct Asked {
+    bucket: String,
+    prefix: String,
+    delimiter: Option<String>,
+    after: Option<String>,
+    limit: usize,
+    owner: Option<Owner>,
+    encoding: Encoding,
+}
+
+/// What both versions answer.
+struct Listed {
+    contents: Vec<Object>,
+    common_prefixes: Vec<CommonPrefix>,
+    /// Where to go on, as it is.
+    next: Option<String>,
+}
+
+impl Operations {
+    pub(super) async fn list_objects(
+        &self,
+        request: S3Request<ListObjectsInput>,
+    ) -> S3Result<S3Response<ListObjectsOutput>> {
+        let input = request.input;
+        let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+        let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
+        let prefix = input.prefix.unwrap_or_default();
+        let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+        let marker = input.marker.unwrap_or_default();
+        let listed = self
+            .listing(Asked {
+                bucket: input.bucket.clone(),
+                prefix: prefix.clone(),
+                delimiter: delimiter.clone(),
+                after: (!marker.is_empty()).then(|| marker.clone()),
+                limit,
+                owner: Some(self.owner_of(&input.bucket).await?),
+                encoding,
+            })
+            .await?;
+        // Without a delimiter the last key is the marker, and S3 leaves it at that.
+        let next_marker = listed.next.clone().filter(|_| delimiter.is_some());
+        Ok(S3Response::new(ListObjectsOutput {
+            name: Some(input.bucket),
+            prefix: Some(encoding.write(prefix)),
+            marker: Some(encoding.write(marker)),
+            max_keys: Some(wire_count(limit)),
+            is_truncated: Some(listed.next.is_some()),
+            contents: Some(listed.contents),
+            common_prefixes: Some(listed.common_prefixes),
+            delimiter: delimiter.map(|delimiter| encoding.write(delimiter)),
+            next_marker: next_marker.map(|marker| encoding.write(marker)),
+            encoding_type: encoding.wire(),
+            request_charged: None,
+        }))
+    }
+
+    pub(super) async fn list_objects_v2(
+        &self,
+        request: S3Request<ListObjectsV2Input>,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let input = request.input;
+        let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+        let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
+        let prefix = input.prefix.unwrap_or_default();
+        let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+        let start_after = input.start_after.filter(|start| !start.is_empty());
+        let after = match input.continuation_token.as_deref() {
+            None | Some("") => start_after.clone(),
+            Some(token) => Some(self.open_token(&input.bucket, token)?),
+        };
+        let owner = match input.fetch_owner {
+            Some(true) => Some(self.owner_of(&input.bucket).await?),
+            _ => None,
+        };
+        let asked = Asked {
+            bucket: input.bucket.clone(),
+            prefix: prefix.clone(),
+            delimiter: delimiter.clone(),
+            after,
+            limit,
+            owner,
+            encoding,
+        };
+        let listed = self.listing(asked).await?;
+        let token = listed.next.as_deref().map(|next| self.tokens.seal(&input.bucket, next));
+        Ok(S3Response::new(ListObjectsV2Output {
+            name: Some(input.bucket),
+            prefix: Some(encoding.write(prefix)),
+            max_keys: Some(wire_count(limit)),
+            key_count: Some(wire_count(listed.contents.len() + listed.common_prefixes.len())),
+            continuation_token: input.continuation_token,
+            is_truncated: Some(token.is_some()),
+            next_continuation_token: token,
+            contents: Some(listed.contents),
+            common_prefixes: Some(listed.common_prefixes),
+            delimiter: delimiter.map(|delimiter| encoding.write(delimiter)),
+            encoding_type: encoding.wire(),
+            start_after: start_after.map(|start| encoding.write(start)),
+            request_charged: None,
+        }))
+    }
+
+    async fn owner_of(&self, bucket: &str) -> S3Result<Owner> {
+        let bucket = self.store.bucket(bucket).await.map_err(s3_error)?;
+        Ok(wire_owner(&bucket.owner))
+    }
+
+    async fn listing(&self, asked: Asked) -> S3Result<Listed> {
+        let Asked { bucket, prefix, delimiter, after, limit, owner, encoding } = asked;
+        if limit == 0 {
+            // A page of nothing is never cut short: there would be no way to go on from it.
+            self.store.bucket(&bucket).await.map_err(s3_error)?;
+            return Ok(Listed { contents: vec![], common_prefixes: vec![], next: None });
+        }
+        let list = ListObjects { prefix, delimiter, after, limit };
+        let ObjectPage { objects, prefixes, next } =
+            self.store.list(&bucket, list).await.map_err(s3_error)?;
+        let contents = objects
+            .into_iter()
+            .map(|(key, object)| wire_object(encoding.write(key), &object, owner.clone()))
+            .collect();
+        let common_prefixes = prefixes
+            .into_iter()
+            .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
+            .collect();
+        Ok(Listed { contents, common_prefixes, next })
+    }
+}
+
+fn wire_object(key: String, object: &Stored, owner: Option<Owner>) -> Object {
+    let checksum = object.checksums.first();
+    Object {
+        checksum_algorithm: checksum.map(|checksum| vec![wire_algorithm(checksum.algorithm)]),
+        checksum_type: checksum.map(|checksum| wire_kind(checksum.kind)),
+        e_tag: Some(wire_etag(object.etag)),
+        key: Some(key),
+        last_modified: Some(wire_time(object.modified_ms)),
+        owner,
+        restore_status: None,
+        size: Some(wire_size(object.size)),
+        storage_class: Some(ObjectStorageClass::from_static(STANDARD)),
+    }
+}

@@ -1,0 +1,134 @@
+//! S3's operations over the object layer, one file for each group of them.
+//!
+//! Each operation reads its request, calls the store once, and writes its reply; what is not here
+//! answers NotImplemented. Replies to reads of objects are written as headers directly, because
+//! GET, HEAD and "not modified" say the same things in three of s3s's types.
+
+mod access;
+mod buckets;
+mod copy;
+mod delete;
+mod encoding;
+mod list;
+mod multipart;
+mod outgoing;
+mod parts;
+mod read;
+mod tagging;
+mod uploads;
+mod write;
+
+use std::sync::Arc;
+
+use http::{Extensions, StatusCode};
+use martlet_proxy::ObjectStore;
+#[expect(clippy::wildcard_imports, reason = "the request and reply of every operation below")]
+use s3s::dto::*;
+use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+
+pub(crate) use access::{IdentityRequired, NoSecrets};
+pub(crate) use buckets::UNNAMED_REGION;
+
+use crate::auth::Identity;
+use crate::lenient::Lenient;
+use crate::token::TokenKey;
+
+/// The operations.
+#[derive(Clone)]
+pub(crate) struct Operations {
+    pub(crate) store: ObjectStore,
+    /// The region that this store says it is in.
+    pub(crate) region: Arc<str>,
+    pub(crate) tokens: TokenKey,
+}
+
+/// The status of a reply, where it isn't the one that s3s gives to such a reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyStatus(pub(crate) StatusCode);
+
+/// What was read leniently from the request's headers.
+fn lenient<T>(request: &mut S3Request<T>) -> Lenient {
+    request.extensions.remove().unwrap_or_default()
+}
+
+/// Who asks. Anonymous requests own nothing and don't come this far.
+fn owner(extensions: &Extensions) -> S3Result<String> {
+    extensions
+        .get::<Identity>()
+        .and_then(Identity::name)
+        .map(str::to_owned)
+        .ok_or_else(access::denied)
+}
+
+/// Objects have one version as yet, which has no name.
+fn no_version(version: Option<&str>) -> S3Result<()> {
+    match version {
+        None => Ok(()),
+        Some(_) => Err(s3_error!(NotImplemented, "Versions of objects are not implemented")),
+    }
+}
+
+/// At most `maximum` of something, as a client asked; the default is the maximum.
+fn limit(asked: Option<i32>, maximum: usize, name: &str) -> S3Result<usize> {
+    let Some(asked) = asked else { return Ok(maximum) };
+    match usize::try_from(asked) {
+        Ok(asked) => Ok(asked.min(maximum)),
+        Err(_) => Err(s3_error!(
+            InvalidArgument,
+            "Argument {name} must be an integer between 0 and 2147483647"
+        )),
+    }
+}
+
+/// A size as s3s writes it. Objects end far below the largest.
+fn wire_size(size: u64) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+/// A count as s3s writes it. Counts end at a few thousands.
+fn wire_count(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// An owner as s3s writes it.
+fn wire_owner(name: &str) -> Owner {
+    Owner { id: Some(name.to_owned()), display_name: Some(name.to_owned()) }
+}
+
+/// Hands each of s3s's calls to the method of the same name.
+macro_rules! operations {
+    ($($name:ident: $input:ident => $output:ident,)*) => {
+        #[async_trait::async_trait]
+        impl S3 for Operations {
+            $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                Operations::$name(self, request).await
+            })*
+        }
+    };
+}
+
+operations! {
+    abort_multipart_upload: AbortMultipartUploadInput => AbortMultipartUploadOutput,
+    complete_multipart_upload: CompleteMultipartUploadInput => CompleteMultipartUploadOutput,
+    copy_object: CopyObjectInput => CopyObjectOutput,
+    create_bucket: CreateBucketInput => CreateBucketOutput,
+    create_multipart_upload: CreateMultipartUploadInput => CreateMultipartUploadOutput,
+    delete_bucket: DeleteBucketInput => DeleteBucketOutput,
+    delete_object: DeleteObjectInput => DeleteObjectOutput,
+    delete_object_tagging: DeleteObjectTaggingInput => DeleteObjectTaggingOutput,
+    delete_objects: DeleteObjectsInput => DeleteObjectsOutput,
+    get_bucket_location: GetBucketLocationInput => GetBucketLocationOutput,
+    get_object: GetObjectInput => GetObjectOutput,
+    get_object_tagging: GetObjectTaggingInput => GetObjectTaggingOutput,
+    head_bucket: HeadBucketInput => HeadBucketOutput,
+    head_object: HeadObjectInput => HeadObjectOutput,
+    list_buckets: ListBucketsInput => ListBucketsOutput,
+    list_multipart_uploads: ListMultipartUploadsInput => ListMultipartUploadsOutput,
+    list_objects: ListObjectsInput => ListObjectsOutput,
+    list_objects_v2: ListObjectsV2Input => ListObjectsV2Output,
+    list_parts: ListPartsInput => ListPartsOutput,
+    put_object: PutObjectInput => PutObjectOutput,
+    put_object_tagging: PutObjectTaggingInput => PutObjectTaggingOutput,
+    upload_part: UploadPartInput => UploadPartOutput,
+    upload_part_copy: UploadPartCopyInput => UploadPartCopyOutput,
+}

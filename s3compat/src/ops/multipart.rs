@@ -1,0 +1,220 @@
+//! The life of an upload: `CreateMultipartUpload`, CompleteMultipartUpload, `AbortMultipartUpload`.
+
+use http::HeaderMap;
+use http::header::HOST;
+use martlet_protocol::UploadId;
+use martlet_protocol::entry::ChecksumAlgorithm;
+use martlet_protocol::limits::PARTS_MAX;
+use martlet_proxy::{CompleteUpload, NamedPart, NewUpload};
+use s3s::dto::{
+    AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
+    CompleteMultipartUploadOutput, CompletedMultipartUpload, CompletedPart,
+    CreateMultipartUploadInput, CreateMultipartUploadOutput,
+};
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+
+use super::encoding::path_of;
+use super::{Operations, lenient};
+use crate::attributes::{from_request, stamp_headers, wire_etag};
+use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
+use crate::errors::s3_error;
+
+impl Operations {
+    pub(super) async fn create_multipart_upload(
+        &self,
+        mut request: S3Request<CreateMultipartUploadInput>,
+    ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
+        let lenient = lenient(&mut request);
+        lenient.refuse_conditions()?;
+        let input = request.input;
+        let checksum = checksums::of_upload(&request.headers)?;
+        let new = NewUpload {
+            attributes: from_request(&request.headers, input.metadata, &lenient)?,
+            checksum,
+        };
+        let upload =
+            self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;
+        Ok(S3Response::new(CreateMultipartUploadOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(upload.id.to_string()),
+            checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
+            checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
+            ..Default::default()
+        }))
+    }
+
+    pub(super) async fn complete_multipart_upload(
+        &self,
+        mut request: S3Request<CompleteMultipartUploadInput>,
+    ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
+        let lenient = lenient(&mut request);
+        let input = request.input;
+        let upload = upload_id(&input.upload_id)?;
+        let complete = CompleteUpload {
+            parts: named_parts(input.multipart_upload)?,
+            conditions: lenient.write_conditions()?,
+            checksum: checksums::in_headers(&request.headers, checksums::decode_whole)?,
+            object_size: object_size(input.mpu_object_size)?,
+        };
+        let written = self
+            .store
+            .complete_upload(&input.bucket, &input.key, upload, complete)
+            .await
+            .map_err(s3_error)?;
+        let object = &written.object;
+        let mut output = CompleteMultipartUploadOutput {
+            location: Some(location(&request.headers, &input.bucket, &input.key)),
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            e_tag: Some(wire_etag(object.etag)),
+            checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
+            ..Default::default()
+        };
+        set_checksums!(output, &object.checksums, object.etag);
+        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+    }
+
+    pub(super) async fn abort_multipart_upload(
+        &self,
+        mut request: S3Request<AbortMultipartUploadInput>,
+    ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        if input.if_match_initiated_time.is_some() {
+            return Err(s3_error!(NotImplemented, "An abort can't be made conditional"));
+        }
+        let upload = upload_id(&input.upload_id)?;
+        self.store.abort_upload(&input.bucket, &input.key, upload).await.map_err(s3_error)?;
+        Ok(S3Response::new(AbortMultipartUploadOutput::default()))
+    }
+}
+
+/// An upload's id. What isn't one names no upload.
+pub(super) fn upload_id(text: &str) -> S3Result<UploadId> {
+    text.parse().map_err(|_| s3_error(martlet_proxy::Error::NoSuchUpload))
+}
+
+/// A part's number.
+pub(super) fn part_number(number: i32) -> S3Result<u32> {
+    u32::try_from(number)
+        .ok()
+        .filter(|number| (1..=u32::from(PARTS_MAX)).contains(number))
+        .ok_or_else(|| {
+            s3_error!(
+                InvalidArgument,
+                "Part number must be an integer between 1 and {PARTS_MAX}, inclusive"
+            )
+        })
+}
+
+fn malformed() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
+/// The parts that Complete names.
+fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPart>> {
+    let parts = upload.and_then(|upload| upload.parts).unwrap_or_default();
+    if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
+        return Err(malformed());
+    }
+    parts.into_iter().map(named_part).collect()
+}
+
+fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
+    let number = part_number(part.part_number.ok_or_else(malformed)?)?;
+    let etag = part.e_tag.ok_or_else(malformed)?.value().to_owned();
+    let given = [
+        (ChecksumAlgorithm::Crc32, part.checksum_crc32),
+        (ChecksumAlgorithm::Crc32c, part.checksum_crc32c),
+        (ChecksumAlgorithm::Crc64Nvme, part.checksum_crc64nvme),
+        (ChecksumAlgorithm::Sha1, part.checksum_sha1),
+        (ChecksumAlgorithm::Sha256, part.checksum_sha256),
+    ];
+    let mut checksums = Vec::new();
+    for (algorithm, text) in given {
+        let Some(text) = text else { continue };
+        let Some(value) = checksums::decode(algorithm, &text) else {
+            return Err(s3_error(martlet_proxy::Error::InvalidPart(number)));
+        };
+        checksums.push((algorithm, value));
+    }
+    Ok(NamedPart { number, etag, checksums })
+}
+
+fn object_size(size: Option<i64>) -> S3Result<Option<u64>> {
+    size.map(u64::try_from)
+        .transpose()
+        .map_err(|_| s3_error!(InvalidRequest, "Value for x-amz-mp-object-size header is invalid."))
+}
+
+/// Where the object can be read, as far as the request tells.
+fn location(headers: &HeaderMap, bucket: &str, key: &str) -> String {
+    let path = format!("/{bucket}/{}", path_of(key));
+    match headers.get(HOST).and_then(|host| host.to_str().ok()) {
+        Some(host) => format!("http://{host}{path}"),
+        None => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::dto::ETag;
+
+    use super::*;
+
+    fn part(number: Option<i32>, etag: Option<&str>) -> CompletedPart {
+        CompletedPart {
+            part_number: number,
+            e_tag: etag.map(|etag| ETag::Strong(etag.to_owned())),
+            ..Default::default()
+        }
+    }
+
+    fn parts_of(parts: Vec<CompletedPart>) -> Result<Vec<NamedPart>, String> {
+        named_parts(Some(CompletedMultipartUpload { parts: Some(parts) }))
+            .map_err(|error| error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn parts_have_numbers_and_tags() {
+        let named = parts_of(vec![part(Some(2), Some("abc"))]).unwrap();
+        assert_eq!((named[0].number, named[0].etag.as_str()), (2, "abc"));
+        for wrong in [vec![], vec![part(None, Some("a"))], vec![part(Some(1), None)]] {
+            assert_eq!(parts_of(wrong).unwrap_err(), "MalformedXML");
+        }
+        assert_eq!(parts_of(vec![part(Some(0), Some("a"))]).unwrap_err(), "InvalidArgument");
+        let many = (1..=10_001).map(|number| part(Some(number), Some("a"))).collect();
+        assert_eq!(parts_of(many).unwrap_err(), "MalformedXML");
+        assert_eq!(named_parts(None).unwrap_err().code().as_str(), "MalformedXML");
+    }
+
+    #[test]
+    fn checksums_of_parts_are_read() {
+        let with = |text: &str| CompletedPart {
+            checksum_crc32: Some(text.to_owned()),
+            ..part(Some(1), Some("a"))
+        };
+        let named = parts_of(vec![with("AAAAAA==")]).unwrap();
+        assert_eq!(named[0].checksums, [(ChecksumAlgorithm::Crc32, vec![0; 4])]);
+        assert_eq!(parts_of(vec![with("?")]).unwrap_err(), "InvalidPart");
+    }
+
+    #[test]
+    fn what_is_no_upload_id_names_no_upload() {
+        assert!(upload_id(&UploadId::random().to_string()).is_ok());
+        for wrong in ["", "abc", &"z".repeat(32), &"a".repeat(33)] {
+            assert_eq!(upload_id(wrong).unwrap_err().code().as_str(), "NoSuchUpload");
+        }
+    }
+
+    #[test]
+    fn the_location_is_a_url() {
+        let host = HeaderMap::from_iter([(HOST, "h:9000".parse().unwrap())]);
+        assert_eq!(location(&host, "b", "a b/c"), "http://h:9000/b/a%20b/c");
+        assert_eq!(location(&HeaderMap::new(), "b", "k"), "/b/k");
+    }
+}

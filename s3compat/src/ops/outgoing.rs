@@ -1,0 +1,79 @@
+//! Object bytes on their way out, in the form that s3s takes.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::Stream;
+use martlet_protocol::ByteStream;
+use parking_lot::Mutex;
+use s3s::StdError;
+use s3s::dto::StreamingBlob;
+use s3s::stream::RemainingLength;
+
+/// A stream of known length. s3s asks streams to be shareable between threads, which they needn't
+/// be: the lock is there for the type only, and never taken.
+struct Outgoing {
+    bytes: Mutex<ByteStream>,
+    remaining: u64,
+}
+
+/// `length` bytes as s3s takes them.
+pub(super) fn outgoing(bytes: ByteStream, length: u64) -> StreamingBlob {
+    StreamingBlob::new(Outgoing { bytes: Mutex::new(bytes), remaining: length })
+}
+
+impl Stream for Outgoing {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        match ready!(this.bytes.get_mut().as_mut().poll_next(context)) {
+            Some(Ok(bytes)) => {
+                this.remaining = this.remaining.saturating_sub(bytes.len() as u64);
+                Poll::Ready(Some(Ok(bytes)))
+            }
+            Some(Err(error)) => {
+                // The status is out; all that can be done is to break off, so that the client sees
+                // fewer bytes than were announced.
+                tracing::error!(%error, "a read failed after its reply had begun");
+                Poll::Ready(Some(Err(error.into())))
+            }
+            None => Poll::Ready(None),
+        }
+    }
+}
+
+impl s3s::stream::ByteStream for Outgoing {
+    fn remaining_length(&self) -> RemainingLength {
+        usize::try_from(self.remaining)
+            .map_or_else(|_| RemainingLength::unknown(), RemainingLength::new_exact)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+    use s3s::stream::ByteStream as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_length_shrinks_as_bytes_leave() {
+        let chunks = [Ok(Bytes::from_static(b"abc")), Ok(Bytes::from_static(b"de"))];
+        let mut blob = outgoing(Box::pin(futures::stream::iter(chunks)), 5);
+        assert_eq!(blob.remaining_length().exact(), Some(5));
+        assert_eq!(blob.next().await.unwrap().unwrap(), "abc");
+        assert_eq!(blob.remaining_length().exact(), Some(2));
+        assert_eq!(blob.next().await.unwrap().unwrap(), "de");
+        assert_eq!(blob.remaining_length().exact(), Some(0));
+        assert!(blob.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_the_stream_as_an_error() {
+        let chunks = [Err(martlet_protocol::Error::corrupt("flipped"))];
+        let mut blob = outgoing(Box::pin(futures::stream::iter(chunks)), 5);
+        assert!(blob.next().await.unwrap().is_err());
+    }
+}

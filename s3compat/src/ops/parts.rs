@@ -1,0 +1,159 @@
+//! The parts of an upload: UploadPart, `UploadPartCopy`, `ListParts`.
+
+use martlet_protocol::entry::{ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart};
+use martlet_protocol::limits::LIST_KEYS_MAX;
+use martlet_proxy::{CopyPart, ReadConditions, Selection};
+use s3s::dto::{
+    CopyPartResult, Initiator, ListPartsInput, ListPartsOutput, Part, StorageClass,
+    UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::access::owns;
+use super::copy::copy_source;
+use super::multipart::{part_number, upload_id};
+use super::write::incoming;
+use super::{Operations, lenient, limit, owner, wire_count, wire_owner, wire_size};
+use crate::attributes::{STANDARD, wire_etag, wire_time};
+use crate::checksums::{set_checksums, wire_algorithm, wire_kind};
+use crate::errors::s3_error;
+use crate::lenient::parse_range;
+
+impl Operations {
+    pub(super) async fn upload_part(
+        &self,
+        mut request: S3Request<UploadPartInput>,
+    ) -> S3Result<S3Response<UploadPartOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let mut input = request.input;
+        let upload = upload_id(&input.upload_id)?;
+        let number = part_number(input.part_number)?;
+        let body = incoming(&request.headers, &request.extensions, input.body.take())?;
+        let part = self.store.upload_part(&input.bucket, &input.key, upload, number, body).await;
+        let part = part.map_err(s3_error)?;
+        let mut output =
+            UploadPartOutput { e_tag: Some(wire_etag(part.etag)), ..Default::default() };
+        set_checksums!(output, &part.checksums, part.etag);
+        Ok(S3Response::new(output))
+    }
+
+    pub(super) async fn upload_part_copy(
+        &self,
+        mut request: S3Request<UploadPartCopyInput>,
+    ) -> S3Result<S3Response<UploadPartCopyOutput>> {
+        let lenient = lenient(&mut request);
+        lenient.refuse_conditions()?;
+        let input = request.input;
+        let upload = upload_id(&input.upload_id)?;
+        let number = part_number(input.part_number)?;
+        let source = copy_source(input.copy_source)?;
+        owns(&self.store, &owner(&request.extensions)?, &source.0).await?;
+        let selection = copy_range(input.copy_source_range.as_deref())?;
+        self.check_copy_range(&source, selection).await?;
+        let copy = CopyPart { source, source_conditions: lenient.source_conditions, selection };
+        let part = self.store.copy_part(&input.bucket, &input.key, upload, number, copy).await;
+        let part = part.map_err(s3_error)?;
+        let mut result = CopyPartResult {
+            e_tag: Some(wire_etag(part.etag)),
+            last_modified: Some(wire_time(part.modified_ms)),
+            ..Default::default()
+        };
+        set_checksums!(result, &part.checksums, part.etag);
+        let output = UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() };
+        Ok(S3Response::new(output))
+    }
+
+    /// A read gives what there is of a range; a copy must find all of it.
+    async fn check_copy_range(
+        &self,
+        (bucket, key): &(String, String),
+        selection: Selection,
+    ) -> S3Result<()> {
+        let Selection::From { last: Some(last), .. } = selection else { return Ok(()) };
+        let unconditionally = ReadConditions::default();
+        let source = self.store.head(bucket, key, Selection::Whole, &unconditionally).await;
+        let size = source.map_err(s3_error)?.object.size;
+        if last < size {
+            return Ok(());
+        }
+        Err(s3_error(martlet_proxy::Error::InvalidRange { size }))
+    }
+
+    pub(super) async fn list_parts(
+        &self,
+        request: S3Request<ListPartsInput>,
+    ) -> S3Result<S3Response<ListPartsOutput>> {
+        let input = request.input;
+        let upload = upload_id(&input.upload_id)?;
+        let limit = limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?;
+        let marker = input.part_number_marker.unwrap_or(0);
+        let after = u32::try_from(marker).map_err(|_| {
+            s3_error!(
+                InvalidArgument,
+                "Argument part-number-marker must be an integer between 0 and 2147483647"
+            )
+        })?;
+        let page = self.store.list_parts(&input.bucket, &input.key, upload, after, limit).await;
+        let page = page.map_err(s3_error)?;
+        let owner = wire_owner(&owner(&request.extensions)?);
+        let last = page.parts.last().map_or(after, |(number, _)| *number);
+        let checksum = page.upload.checksum;
+        Ok(S3Response::new(ListPartsOutput {
+            bucket: Some(input.bucket),
+            key: Some(input.key),
+            upload_id: Some(input.upload_id),
+            checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
+            checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
+            initiator: Some(Initiator { id: owner.id.clone(), display_name: owner.id.clone() }),
+            owner: Some(owner),
+            is_truncated: Some(page.truncated),
+            max_parts: Some(wire_count(limit)),
+            part_number_marker: Some(marker),
+            next_part_number_marker: i32::try_from(last).ok(),
+            parts: Some(page.parts.iter().map(|(number, part)| wire_part(*number, part)).collect()),
+            storage_class: Some(StorageClass::from_static(STANDARD)),
+            ..Default::default()
+        }))
+    }
+}
+
+fn wire_part(number: u32, part: &StoredPart) -> Part {
+    let etag = StoredETag::Md5(part.md5);
+    let mut wire = Part {
+        e_tag: Some(wire_etag(etag)),
+        last_modified: Some(wire_time(part.modified_ms)),
+        part_number: i32::try_from(number).ok(),
+        size: Some(wire_size(part.size)),
+        ..Default::default()
+    };
+    set_checksums!(wire, &part.checksums, etag);
+    wire
+}
+
+/// `x-amz-copy-source-range`: both ends, or the header isn't there.
+fn copy_range(header: Option<&str>) -> S3Result<Selection> {
+    let Some(header) = header else { return Ok(Selection::Whole) };
+    match parse_range(header) {
+        Some(range @ Selection::From { last: Some(_), .. }) => Ok(range),
+        _ => Err(s3_error!(
+            InvalidArgument,
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first \
+             and last are the zero-based offsets of the first and last bytes to copy"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_of_a_copy_has_both_ends() {
+        assert_eq!(copy_range(None).unwrap(), Selection::Whole);
+        let range = copy_range(Some("bytes=3-9")).unwrap();
+        assert_eq!(range, Selection::From { first: 3, last: Some(9) });
+        for wrong in ["", "bytes=3-", "bytes=-3", "bytes=9-3", "3-9", "bytes=0-1,3-4"] {
+            assert_eq!(copy_range(Some(wrong)).unwrap_err().code().as_str(), "InvalidArgument");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! GetObject and HeadObject.
+
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
+    CONTENT_RANGE, CONTENT_TYPE, EXPIRES,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use martlet_protocol::entry::Object;
+use martlet_proxy::{Error, ObjectRead, Selection};
+use s3s::dto::{
+    ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Timestamp,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::outgoing::outgoing;
+use super::{Operations, ReplyStatus, lenient, no_version};
+use crate::attributes::{metadata, object_headers, validators};
+use crate::checksums;
+use crate::errors::s3_error;
+
+const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+const PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
+const PARTS_MAX: i32 = martlet_protocol::limits::PARTS_MAX as i32;
+
+impl Operations {
+    pub(super) async fn get_object(
+        &self,
+        mut request: S3Request<GetObjectInput>,
+    ) -> S3Result<S3Response<GetObjectOutput>> {
+        let lenient = lenient(&mut request);
+        let input = request.input;
+        no_version(input.version_id.as_deref())?;
+        let selection = selection(lenient.range, input.part_number)?;
+        let read = self.store.get(&input.bucket, &input.key, selection, &lenient.conditions).await;
+        let mut read = match read {
+            Ok(read) => read,
+            Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
+            Err(error) => return Err(s3_error(error)),
+        };
+        let length = read.range.end - read.range.start;
+        let output = GetObjectOutput {
+            body: read.body.take().map(|bytes| outgoing(bytes, length)),
+            metadata: metadata(&read.object.attributes),
+            ..Default::default()
+        };
+        let overrides = Overrides {
+            cache_control: input.response_cache_control,
+            content_disposition: input.response_content_disposition,
+            content_encoding: input.response_content_encoding,
+            content_language: input.response_content_language,
+            content_type: input.response_content_type,
+            expires: input.response_expires,
+        };
+        reply(output, &read, input.checksum_mode.as_ref(), overrides)
+    }
+
+    pub(super) async fn head_object(
+        &self,
+        mut request: S3Request<HeadObjectInput>,
+    ) -> S3Result<S3Response<HeadObjectOutput>> {
+        let lenient = lenient(&mut request);
+        let input = request.input;
+        no_version(input.version_id.as_deref())?;
+        let selection = selection(lenient.range, input.part_number)?;
+        let read = self.store.head(&input.bucket, &input.key, selection, &lenient.conditions).await;
+        let read = match read {
+            Ok(read) => read,
+            Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
+            Err(error) => return Err(s3_error(error)),
+        };
+        let output =
+            HeadObjectOutput { metadata: metadata(&read.object.attributes), ..Default::default() };
+        let overrides = Overrides {
+            cache_control: input.response_cache_control,
+            content_disposition: input.response_content_disposition,
+            content_encoding: input.response_content_encoding,
+            content_language: input.response_content_language,
+            content_type: input.response_content_type,
+            expires: input.response_expires,
+        };
+        reply(output, &read, input.checksum_mode.as_ref(), overrides)
+    }
+}
+
+/// Which bytes a read asks for.
+fn selection(range: Option<Selection>, part: Option<i32>) -> S3Result<Selection> {
+    match (range, part) {
+        (None, None) => Ok(Selection::Whole),
+        (Some(range), None) => Ok(range),
+        (None, Some(number)) => match u32::try_from(number) {
+            Ok(number @ 1..) if number <= PARTS_MAX.unsigned_abs() => {
+                Ok(Selection::Part { number })
+            }
+            _ => Err(s3_error!(
+                InvalidArgument,
+                "Part number must be an integer between 1 and {PARTS_MAX}, inclusive"
+            )),
+        },
+        (Some(_), Some(_)) => Err(s3_error!(
+            InvalidRequest,
+            "Cannot specify both Range header and partNumber query parameter"
+        )),
+    }
+}
+
+/// `response-*`: headers that a signed request may choose for its reply.
+struct Overrides {
+    cache_control: Option<String>,
+    content_disposition: Option<String>,
+    content_encoding: Option<String>,
+    content_language: Option<String>,
+    content_type: Option<String>,
+    expires: Option<Timestamp>,
+}
+
+impl Overrides {
+    fn apply(self, headers: &mut HeaderMap) -> S3Result<()> {
+        let texts = [
+            (CACHE_CONTROL, self.cache_control),
+            (CONTENT_DISPOSITION, self.content_disposition),
+            (CONTENT_ENCODING, self.content_encoding),
+            (CONTENT_LANGUAGE, self.content_language),
+            (CONTENT_TYPE, self.content_type),
+        ];
+        for (name, text) in texts {
+            let Some(text) = text else { continue };
+            let Ok(value) = HeaderValue::try_from(text) else {
+                return Err(s3_error!(InvalidArgument, "response-{name} is no header value"));
+            };
+            headers.insert(name, value);
+        }
+        if self.expires.is_some() {
+            // s3s writes this one; the object's own must not take its place.
+            headers.remove(EXPIRES);
+        }
+        Ok(())
+    }
+}
+
+/// The reply to a read: everything but user metadata and bytes, which are in `output`.
+fn reply<T>(
+    output: T,
+    read: &ObjectRead,
+    checksum_mode: Option<&ChecksumMode>,
+    overrides: Overrides,
+) -> S3Result<S3Response<T>> {
+    let object = &read.object;
+    let mut headers = object_headers(object, read.stamp);
+    headers.insert(CONTENT_LENGTH, (read.range.end - read.range.start).into());
+    if let Some(parts) = read.parts {
+        headers.insert(PARTS_COUNT, parts.into());
+    }
+    let wants_checksums =
+        checksum_mode.is_some_and(|mode| mode.as_str().eq_ignore_ascii_case("ENABLED"));
+    if wants_checksums && !read.partial {
+        checksum_headers(&mut headers, object);
+    }
+    overrides.apply(&mut headers)?;
+    let mut response = S3Response::new(output);
+    if read.partial {
+        headers.insert(CONTENT_RANGE, content_range(read));
+        response.extensions.insert(ReplyStatus(StatusCode::PARTIAL_CONTENT));
+    }
+    response.headers = headers;
+    Ok(response)
+}
+
+fn content_range(read: &ObjectRead) -> HeaderValue {
+    let (range, size) = (&read.range, read.object.size);
+    let text = match range.end.checked_sub(1) {
+        Some(last) if last >= range.start => format!("bytes {}-{last}/{size}", range.start),
+        // An empty part has no first byte to name.
+        _ => format!("bytes */{size}"),
+    };
+    HeaderValue::try_from(text).expect("digits are a header value")
+}
+
+fn checksum_headers(headers: &mut HeaderMap, object: &Object) {
+    for checksum in &object.checksums {
+        let value = HeaderValue::try_from(checksums::encode(checksum, object.etag));
+        headers.insert(
+            checksums::header(checksum.algorithm),
+            value.expect("base64 and digits are a header value"),
+        );
+        let kind = HeaderValue::from_static(checksums::kind_name(checksum.kind));
+        headers.insert(CHECKSUM_TYPE, kind);
+    }
+}
+
+/// 304: what validates the client's copy, and nothing else.
+fn not_modified<T: Default>(object: &Object) -> S3Response<T> {
+    let mut response = S3Response::new(T::default());
+    validators(&mut response.headers, object);
+    response.extensions.insert(ReplyStatus(StatusCode::NOT_MODIFIED));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_asked_for_by_number_and_without_a_range() {
+        assert_eq!(selection(None, None).unwrap(), Selection::Whole);
+        assert_eq!(selection(None, Some(7)).unwrap(), Selection::Part { number: 7 });
+        for number in [0, -1, 10_001] {
+            assert_eq!(
+                selection(None, Some(number)).unwrap_err().code().as_str(),
+                "InvalidArgument"
+            );
+        }
+        let range = Some(Selection::Suffix { length: 1 });
+        assert_eq!(selection(range, None).unwrap(), Selection::Suffix { length: 1 });
+        assert_eq!(selection(range, Some(1)).unwrap_err().code().as_str(), "InvalidRequest");
+    }
+}

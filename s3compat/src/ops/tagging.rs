@@ -1,0 +1,58 @@
+//! `GetObjectTagging`, `PutObjectTagging`, `DeleteObjectTagging`.
+
+use martlet_proxy::{ReadConditions, Selection};
+use s3s::dto::{
+    DeleteObjectTaggingInput, DeleteObjectTaggingOutput, GetObjectTaggingInput,
+    GetObjectTaggingOutput, PutObjectTaggingInput, PutObjectTaggingOutput,
+};
+use s3s::{S3Request, S3Response, S3Result};
+
+use super::{Operations, lenient, no_version};
+use crate::attributes::stamp_headers;
+use crate::errors::s3_error;
+use crate::tags;
+
+impl Operations {
+    pub(super) async fn get_object_tagging(
+        &self,
+        request: S3Request<GetObjectTaggingInput>,
+    ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
+        let input = request.input;
+        no_version(input.version_id.as_deref())?;
+        let conditions = ReadConditions::default();
+        let read = self.store.head(&input.bucket, &input.key, Selection::Whole, &conditions).await;
+        let read = read.map_err(s3_error)?;
+        let output = GetObjectTaggingOutput {
+            tag_set: tags::to_xml(&read.object.attributes.tags),
+            version_id: None,
+        };
+        Ok(S3Response::with_headers(output, stamp_headers(read.stamp)))
+    }
+
+    pub(super) async fn put_object_tagging(
+        &self,
+        mut request: S3Request<PutObjectTaggingInput>,
+    ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        no_version(input.version_id.as_deref())?;
+        let tags = tags::from_xml(input.tagging.tag_set)?;
+        let written = self.store.set_tags(&input.bucket, &input.key, tags).await;
+        let written = written.map_err(s3_error)?;
+        let output = PutObjectTaggingOutput::default();
+        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+    }
+
+    pub(super) async fn delete_object_tagging(
+        &self,
+        mut request: S3Request<DeleteObjectTaggingInput>,
+    ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        no_version(input.version_id.as_deref())?;
+        let written = self.store.set_tags(&input.bucket, &input.key, Vec::new()).await;
+        let written = written.map_err(s3_error)?;
+        let output = DeleteObjectTaggingOutput::default();
+        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+    }
+}

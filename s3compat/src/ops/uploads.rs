@@ -1,0 +1,108 @@
+//! `ListMultipartUploads`.
+
+use martlet_protocol::UploadId;
+use martlet_protocol::limits::LIST_KEYS_MAX;
+use martlet_proxy::{ListUploads, UploadInfo, UploadPage};
+use s3s::dto::{
+    CommonPrefix, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput,
+    MultipartUpload, Owner, StorageClass,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::encoding::Encoding;
+use super::{Operations, limit, owner, wire_count, wire_owner};
+use crate::attributes::{STANDARD, wire_time};
+use crate::checksums::{wire_algorithm, wire_kind};
+use crate::errors::s3_error;
+
+impl Operations {
+    pub(super) async fn list_multipart_uploads(
+        &self,
+        request: S3Request<ListMultipartUploadsInput>,
+    ) -> S3Result<S3Response<ListMultipartUploadsOutput>> {
+        let input = request.input;
+        let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+        let limit = limit(input.max_uploads, LIST_KEYS_MAX, "max-uploads")?;
+        let prefix = input.prefix.unwrap_or_default();
+        let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+        let key_marker = input.key_marker.filter(|marker| !marker.is_empty());
+        let id_marker = input.upload_id_marker.filter(|marker| !marker.is_empty());
+        let list = ListUploads {
+            prefix: prefix.clone(),
+            delimiter: delimiter.clone(),
+            after_key: key_marker.clone(),
+            after_id: after_id(key_marker.as_deref(), id_marker.as_deref())?,
+            limit,
+        };
+        let page = self.uploads_of(&input.bucket, list).await?;
+        let owner = wire_owner(&owner(&request.extensions)?);
+        let uploads = page.uploads.into_iter().map(|upload| wire_upload(upload, encoding, &owner));
+        let prefixes = page.prefixes.into_iter();
+        let (next_key, next_id) = page.next.map_or((None, None), |(key, id)| (Some(key), id));
+        Ok(S3Response::new(ListMultipartUploadsOutput {
+            bucket: Some(input.bucket),
+            common_prefixes: Some(
+                prefixes
+                    .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
+                    .collect(),
+            ),
+            delimiter: delimiter.map(|delimiter| encoding.write(delimiter)),
+            encoding_type: encoding.wire(),
+            is_truncated: Some(next_key.is_some()),
+            key_marker: Some(encoding.write(key_marker.unwrap_or_default())),
+            max_uploads: Some(wire_count(limit)),
+            next_key_marker: next_key.map(|key| encoding.write(key)),
+            next_upload_id_marker: next_id.map(|id| id.to_string()),
+            prefix: Some(encoding.write(prefix)),
+            request_charged: None,
+            upload_id_marker: Some(id_marker.unwrap_or_default()),
+            uploads: Some(uploads.collect()),
+        }))
+    }
+
+    async fn uploads_of(&self, bucket: &str, list: ListUploads) -> S3Result<UploadPage> {
+        if list.limit == 0 {
+            self.store.bucket(bucket).await.map_err(s3_error)?;
+            return Ok(UploadPage::default());
+        }
+        self.store.list_uploads(bucket, list).await.map_err(s3_error)
+    }
+}
+
+/// The upload to go on after; S3 passes over an id without a key.
+fn after_id(key: Option<&str>, id: Option<&str>) -> S3Result<Option<UploadId>> {
+    match (key, id) {
+        (Some(_), Some(id)) => {
+            id.parse().map(Some).map_err(|_| s3_error!(InvalidArgument, "Invalid uploadId marker"))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn wire_upload(upload: UploadInfo, encoding: Encoding, owner: &Owner) -> MultipartUpload {
+    MultipartUpload {
+        checksum_algorithm: upload.checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
+        checksum_type: upload.checksum.map(|(_, kind)| wire_kind(kind)),
+        initiated: Some(wire_time(upload.initiated_ms)),
+        initiator: Some(Initiator { id: owner.id.clone(), display_name: owner.id.clone() }),
+        key: Some(encoding.write(upload.key)),
+        owner: Some(owner.clone()),
+        storage_class: Some(StorageClass::from_static(STANDARD)),
+        upload_id: Some(upload.id.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_counts_beside_a_key_only() {
+        let id = UploadId::random();
+        let text = id.to_string();
+        assert_eq!(after_id(Some("k"), Some(&text)).unwrap(), Some(id));
+        assert_eq!(after_id(None, Some("nonsense")).unwrap(), None);
+        assert_eq!(after_id(Some("k"), None).unwrap(), None);
+        assert!(after_id(Some("k"), Some("nonsense")).is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! PutObject, and what its body shares with that of UploadPart.
+
+use std::sync::Arc;
+
+use futures::TryStreamExt;
+use http::{Extensions, HeaderMap};
+use martlet_protocol::entry::ChecksumAlgorithm;
+use martlet_protocol::{ByteStream, Error};
+use martlet_proxy::{Incoming, PutObject, Result};
+use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
+use s3s::{S3Request, S3Response, S3Result, StdError, s3_error};
+
+use super::{Operations, lenient};
+use crate::attributes::{from_request, stamp_headers, wire_etag};
+use crate::checksums::{self, set_checksums, wire_kind};
+use crate::decode::BodyFacts;
+use crate::errors::s3_error;
+
+impl Operations {
+    pub(super) async fn put_object(
+        &self,
+        mut request: S3Request<PutObjectInput>,
+    ) -> S3Result<S3Response<PutObjectOutput>> {
+        let lenient = lenient(&mut request);
+        let mut input = request.input;
+        if input.write_offset_bytes.is_some() {
+            return Err(s3_error!(NotImplemented, "Appending to objects is not implemented"));
+        }
+        let put = PutObject {
+            conditions: lenient.write_conditions()?,
+            attributes: from_request(&request.headers, input.metadata.take(), &lenient)?,
+            body: incoming(&request.headers, &request.extensions, input.body.take())?,
+        };
+        let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
+        let object = &written.object;
+        let mut output = PutObjectOutput {
+            e_tag: Some(wire_etag(object.etag)),
+            checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
+            ..Default::default()
+        };
+        set_checksums!(output, &object.checksums, object.etag);
+        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+    }
+}
+
+/// A body with everything that the request's headers, and its trailers in time, say of it.
+pub(super) fn incoming(
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    body: Option<StreamingBlob>,
+) -> S3Result<Incoming> {
+    let facts = extensions.get::<Arc<BodyFacts>>().cloned().unwrap_or_default();
+    let in_header = checksums::in_headers(headers, checksums::decode)?;
+    let in_trailer = announced_trailers(&facts);
+    let mut compute: Vec<ChecksumAlgorithm> = in_header
+        .iter()
+        .map(|(algorithm, _)| *algorithm)
+        .chain(in_trailer.iter().copied())
+        .collect();
+    if compute.len() > 1 {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
+        ));
+    }
+    if let Some(announced) = checksums::announced(headers, &compute)?
+        && compute.is_empty()
+    {
+        compute.push(announced);
+    }
+    Ok(Incoming {
+        bytes: byte_stream(body),
+        size: facts.length(),
+        md5: facts.content_md5(),
+        compute,
+        expected: Box::new(move || {
+            let mut expected = trailing(&facts, &in_trailer)?;
+            expected.extend(in_header);
+            Ok(expected)
+        }),
+    })
+}
+
+fn announced_trailers(facts: &BodyFacts) -> Vec<ChecksumAlgorithm> {
+    let declared = facts.declared_trailers();
+    let is_declared = |algorithm: &ChecksumAlgorithm| {
+        declared.iter().any(|name| name.as_str() == checksums::header(*algorithm))
+    };
+    checksums::ALL.into_iter().filter(is_declared).collect()
+}
+
+/// The checksums that came behind the body.
+fn trailing(
+    facts: &BodyFacts,
+    announced: &[ChecksumAlgorithm],
+) -> Result<Vec<(ChecksumAlgorithm, Vec<u8>)>> {
+    let value = |algorithm: ChecksumAlgorithm| {
+        let trailers = facts.trailers()?;
+        let text = trailers.get(checksums::header(algorithm))?.to_str().ok()?;
+        Some((algorithm, checksums::decode(algorithm, text)?))
+    };
+    announced
+        .iter()
+        .map(|&algorithm| {
+            value(algorithm).ok_or_else(|| {
+                let name = checksums::header(algorithm);
+                let message = format!("Value for {name} trailing header is invalid.");
+                martlet_proxy::Error::InvalidRequest(message)
+            })
+        })
+        .collect()
+}
+
+/// The bytes as the object layer takes them. Whatever ends them early is of the client's making.
+fn byte_stream(body: Option<StreamingBlob>) -> ByteStream {
+    let client_error =
+        |error: StdError| Error::invalid("the body ended in an error").with_source(error);
+    match body {
+        Some(body) => Box::pin(body.map_err(client_error)),
+        None => Box::pin(futures::stream::empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+    use crate::decode::BodyError;
+
+    const CRC: (&str, &str) = ("x-amz-checksum-crc32", "AAAAAA==");
+
+    fn body_of(pairs: &[(&'static str, &str)], facts: BodyFacts) -> S3Result<Incoming> {
+        let headers =
+            pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let mut extensions = Extensions::new();
+        extensions.insert(Arc::new(facts));
+        incoming(&headers.collect(), &extensions, None)
+    }
+
+    fn announcing(trailer: &'static str) -> BodyFacts {
+        BodyFacts::new(Some(3), None, vec![http::HeaderName::from_static(trailer)])
+    }
+
+    #[test]
+    fn a_checksum_in_a_header_is_computed_and_expected() {
+        let body = body_of(&[CRC], BodyFacts::new(Some(3), Some([7; 16]), vec![])).unwrap();
+        assert_eq!(body.compute, [ChecksumAlgorithm::Crc32]);
+        assert_eq!((body.size, body.md5), (Some(3), Some([7; 16])));
+        assert_eq!((body.expected)().unwrap(), [(ChecksumAlgorithm::Crc32, vec![0; 4])]);
+    }
+
+    #[test]
+    fn a_checksum_in_a_trailer_is_expected_once_the_body_has_ended() {
+        let facts = announcing("x-amz-checksum-sha1");
+        let body = body_of(&[("x-amz-sdk-checksum-algorithm", "SHA1")], facts).unwrap();
+        assert_eq!(body.compute, [ChecksumAlgorithm::Sha1]);
+        assert!((body.expected)().is_err(), "the body has not ended");
+
+        let facts = announcing("x-amz-checksum-crc32");
+        facts.end([(CRC.0.parse().unwrap(), CRC.1.parse().unwrap())].into_iter().collect());
+        let body = body_of(&[], facts).unwrap();
+        assert_eq!((body.expected)().unwrap(), [(ChecksumAlgorithm::Crc32, vec![0; 4])]);
+
+        let facts = announcing("x-amz-checksum-crc32");
+        facts.end([(CRC.0.parse().unwrap(), "AAAA".parse().unwrap())].into_iter().collect());
+        assert!((body_of(&[], facts).unwrap().expected)().is_err(), "four bytes are needed");
+    }
+
+    #[test]
+    fn one_checksum_is_enough() {
+        assert!(body_of(&[CRC], announcing("x-amz-checksum-sha1")).is_err());
+    }
+
+    #[test]
+    fn an_announced_algorithm_without_a_value_is_computed() {
+        let sdk = ("x-amz-sdk-checksum-algorithm", "CRC64NVME");
+        let body = body_of(&[sdk], BodyFacts::default()).unwrap();
+        assert_eq!(body.compute, [ChecksumAlgorithm::Crc64Nvme]);
+        assert!((body.expected)().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_decoders_errors_keep_their_type() {
+        let broken = futures::stream::iter([Err::<bytes::Bytes, _>(BodyError::Incomplete)]);
+        let error = byte_stream(Some(StreamingBlob::wrap(broken))).next().await.unwrap();
+        assert_eq!(BodyError::find(&error.unwrap_err()), Some(&BodyError::Incomplete));
+    }
+}

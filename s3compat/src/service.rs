@@ -1,0 +1,137 @@
+//! The S3 service: the door, s3s's routing and XML, and the operations, as one.
+//!
+//! ```text
+//! request ─▶ Door ─▶ lenient headers taken out ─▶ s3s ─▶ Operations ─▶ ObjectStore
+//! ```
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use martlet_protocol::Clock;
+use martlet_proxy::ObjectStore;
+use s3s::Body;
+use s3s::config::{S3Config, StaticConfigProvider};
+use s3s::service::{S3Service as Routes, S3ServiceBuilder};
+use tracing::Instrument;
+
+use crate::auth::Keys;
+use crate::door::{Door, DoorConfig, GuardedBody, RequestId};
+use crate::errors::internal;
+use crate::lenient::Lenient;
+use crate::ops::{IdentityRequired, NoSecrets, Operations, ReplyStatus, UNNAMED_REGION};
+use crate::token::TokenKey;
+
+/// Bytes of an XML body: 10,000 parts with their checksums, or 1,000 keys of 1,024 bytes each of
+/// which had to be escaped, fit in.
+const XML_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// S3 for the buckets and objects of a store. Cheap to clone; one serves all connections.
+#[derive(Clone, Debug)]
+pub struct S3Service {
+    door: Door<Inner>,
+}
+
+impl S3Service {
+    /// A service over `store` for the holders of `keys`. The first region of the configuration is
+    /// the one that buckets are in; `tokens` makes and recognizes continuation tokens.
+    pub fn new(
+        store: ObjectStore,
+        config: DoorConfig,
+        clock: Arc<dyn Clock>,
+        keys: Keys,
+        tokens: TokenKey,
+    ) -> Self {
+        let region = config.auth.regions.first().map_or(UNNAMED_REGION, String::as_str);
+        let inner = Inner::new(store, region, tokens);
+        Self { door: Door::new(config, clock, keys, inner) }
+    }
+
+    /// Answers one request. Dropping the future before its end gives the request up: nothing that
+    /// was not acknowledged becomes visible.
+    pub async fn call<B>(&self, request: Request<B>) -> Response<GuardedBody>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        self.door.answer(request).await
+    }
+}
+
+impl<B> hyper::service::Service<Request<B>> for S3Service
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: std::fmt::Display,
+{
+    type Response = Response<GuardedBody>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<B>) -> Self::Future {
+        hyper::service::Service::call(&self.door, request)
+    }
+}
+
+/// What stands behind the door.
+#[derive(Clone, Debug)]
+struct Inner {
+    routes: Routes,
+}
+
+impl Inner {
+    fn new(store: ObjectStore, region: &str, tokens: TokenKey) -> Self {
+        let access = IdentityRequired { store: store.clone() };
+        let mut builder =
+            S3ServiceBuilder::new(Operations { store, region: region.into(), tokens });
+        // s3s asks for access only where it could have authenticated.
+        builder.set_auth(NoSecrets);
+        builder.set_access(access);
+        let mut config = S3Config::default();
+        config.xml_max_body_size = XML_BYTES_MAX;
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
+        Self { routes: builder.build() }
+    }
+
+    async fn answer(self, mut request: Request<Body>) -> Response<Body> {
+        let lenient = Lenient::take(request.headers_mut());
+        request.extensions_mut().insert(lenient);
+        let mut response = match self.routes.call(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(?error, "a reply could not be written");
+                internal().to_http_response().unwrap_or_else(|_| bare_error())
+            }
+        };
+        if let Some(ReplyStatus(status)) = response.extensions_mut().remove() {
+            *response.status_mut() = status;
+        }
+        response
+    }
+}
+
+fn bare_error() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}
+
+impl tower::Service<Request<Body>> for Inner {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let inner = self.clone();
+        let id = request.extensions().get::<RequestId>().copied();
+        // At the level of errors, so that every line that is logged says which request it is about.
+        let span = tracing::error_span!("s3", request = id.map(tracing::field::display));
+        Box::pin(async move { Ok(inner.answer(request).await) }.instrument(span))
+    }
+}

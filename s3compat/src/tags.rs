@@ -1,0 +1,135 @@
+//! Object tags: the header, the XML, and what both must keep to.
+
+use martlet_protocol::limits::OBJECT_TAGS_MAX;
+use percent_encoding::percent_decode_str;
+use s3s::dto::Tag;
+use s3s::{S3Result, s3_error};
+
+/// Characters of a tag's key.
+const KEY_CHARS_MAX: usize = 128;
+/// Characters of a tag's value.
+const VALUE_CHARS_MAX: usize = 256;
+
+/// Tags as an entry holds them.
+pub(crate) type Tags = Vec<(String, String)>;
+
+/// The tags of an `x-amz-tagging` header: a query string.
+pub(crate) fn from_header(header: &str) -> S3Result<Tags> {
+    let pairs = header.split('&').filter(|pair| !pair.is_empty());
+    let tags: Option<Tags> = pairs
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Some((decode(key)?, decode(value)?))
+        })
+        .collect();
+    let Some(tags) = tags else {
+        return Err(s3_error!(
+            InvalidArgument,
+            "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query \
+             parameters without tag name duplicates."
+        ));
+    };
+    check(tags)
+}
+
+/// The tags of a Tagging document.
+pub(crate) fn from_xml(tags: Vec<Tag>) -> S3Result<Tags> {
+    let pairs = tags.into_iter().map(|tag| Some((tag.key?, tag.value?)));
+    match pairs.collect::<Option<Tags>>() {
+        Some(tags) => check(tags),
+        None => Err(s3_error!(MalformedXML, "A tag needs a key and a value")),
+    }
+}
+
+/// The tags as a Tagging document has them.
+pub(crate) fn to_xml(tags: &[(String, String)]) -> Vec<Tag> {
+    tags.iter()
+        .map(|(key, value)| Tag { key: Some(key.clone()), value: Some(value.clone()) })
+        .collect()
+}
+
+fn decode(text: &str) -> Option<String> {
+    let spaced = text.replace('+', " ");
+    percent_decode_str(&spaced).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+}
+
+fn check(tags: Tags) -> S3Result<Tags> {
+    if tags.len() > OBJECT_TAGS_MAX {
+        return Err(s3_error!(InvalidTag, "Object tags cannot be greater than {OBJECT_TAGS_MAX}"));
+    }
+    for (at, (key, value)) in tags.iter().enumerate() {
+        let key_chars = key.chars().count();
+        if !(1..=KEY_CHARS_MAX).contains(&key_chars) || !key.chars().all(is_allowed) {
+            return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
+        }
+        if value.chars().count() > VALUE_CHARS_MAX || !value.chars().all(is_allowed) {
+            return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
+        }
+        if key.starts_with("aws:") {
+            return Err(s3_error!(InvalidTag, "System tags cannot be added/updated by requester"));
+        }
+        if tags[..at].iter().any(|(earlier, _)| earlier == key) {
+            return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
+        }
+    }
+    Ok(tags)
+}
+
+/// Letters and digits of any script, spaces, and a few signs.
+fn is_allowed(char: char) -> bool {
+    char.is_alphanumeric() || char == ' ' || "+-=._:/@".contains(char)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
+    fn code(result: S3Result<Tags>) -> String {
+        result.unwrap_err().code().as_str().to_owned()
+    }
+
+    #[test]
+    fn a_header_is_a_query_string() {
+        let tags = from_header("a=1&b+c=%C3%BC%2B&d").unwrap();
+        assert_eq!(tags, [pair("a", "1"), pair("b c", "ü+"), pair("d", "")]);
+        assert_eq!(from_header("").unwrap(), []);
+        assert_eq!(code(from_header("a=%ff")), "InvalidArgument");
+    }
+
+    #[test]
+    fn ten_tags_and_no_more() {
+        let header =
+            |count: usize| (0..count).map(|at| format!("k{at}=v")).collect::<Vec<_>>().join("&");
+        assert_eq!(from_header(&header(10)).unwrap().len(), 10);
+        assert_eq!(code(from_header(&header(11))), "InvalidTag");
+    }
+
+    #[test]
+    fn keys_and_values_have_bounds() {
+        let of = |key: &str, value: &str| from_header(&format!("{key}={value}"));
+        assert!(of(&"k".repeat(128), &"v".repeat(256)).is_ok());
+        assert_eq!(code(of(&"k".repeat(129), "v")), "InvalidTag");
+        assert_eq!(code(of("k", &"v".repeat(257))), "InvalidTag");
+        assert_eq!(code(of("", "v")), "InvalidTag");
+        assert_eq!(code(of("k%00", "v")), "InvalidTag");
+        assert_eq!(code(of("k", "v%3B")), "InvalidTag");
+        assert_eq!(code(of("aws:k", "v")), "InvalidTag");
+    }
+
+    #[test]
+    fn a_key_comes_once() {
+        assert_eq!(code(from_header("a=1&a=2")), "InvalidTag");
+    }
+
+    #[test]
+    fn documents_go_both_ways() {
+        let tags = vec![pair("a", "1"), pair("b", "")];
+        assert_eq!(from_xml(to_xml(&tags)).unwrap(), tags);
+        let broken = vec![Tag { key: Some("a".into()), value: None }];
+        assert_eq!(code(from_xml(broken)), "MalformedXML");
+    }
+}

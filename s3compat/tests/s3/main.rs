@@ -1,0 +1,12 @@
+//! The assembled service over devices in memory, spoken to as clients do: signed requests in,
+//! replies out, no sockets.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly anywhere")]
+
+mod buckets;
+mod copies;
+mod listings;
+mod multipart;
+mod objects;
+mod tags;
+mod world;

@@ -1,0 +1,252 @@
+//! A store in memory with the whole S3 service in front of it, and a client that signs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use martlet_protocol::testing::MemoryBackend;
+use martlet_protocol::{Backend, DeviceId, ManualClock, PolicyId};
+use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
+use martlet_ring::{Device, Node, Ring};
+use martlet_s3compat::auth::{Identity, Keys, Secret};
+use martlet_s3compat::door::DoorConfig;
+use martlet_s3compat::{S3Service, TokenKey};
+use sha2::{Digest, Sha256};
+
+/// 2026-01-01T00:00:00Z.
+pub(crate) const NOW_MS: u64 = 1_767_225_600_000;
+const AMZ_DATE: &str = "20260101T000000Z";
+const SCOPE: &str = "20260101/us-east-1/s3/aws4_request";
+const HOST: &str = "127.0.0.1:9000";
+const SECRET: &str = "a secret that only tests know";
+/// Parts this small make uploads of several parts cheap.
+pub(crate) const PART_BYTES_MIN: u64 = 16;
+
+/// A service and what is behind it.
+pub(crate) struct World {
+    service: S3Service,
+    pub(crate) node: Arc<MemoryBackend>,
+    pub(crate) device: DeviceId,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let clock = Arc::new(ManualClock::at(NOW_MS));
+        let device = DeviceId(1);
+        let node = Arc::new(MemoryBackend::new(clock.clone(), [device]));
+        let ring = Arc::new(Ring::of_devices(PolicyId(0), 1, &[in_ring(device)]).unwrap());
+        let nodes = HashMap::from([(device, node.clone() as Arc<dyn Backend>)]);
+        let cluster = Cluster::new(ring.clone(), vec![ring], nodes).unwrap();
+        let options = StoreOptions { part_bytes_min: PART_BYTES_MIN, ..StoreOptions::default() };
+        let store = ObjectStore::new(cluster, clock.clone(), options);
+        let secret = Secret::new(SECRET);
+        let keys = Keys::new([
+            ("ALICE".to_owned(), secret.clone(), Identity::known("alice")),
+            ("BOB".to_owned(), secret, Identity::known("bob")),
+        ]);
+        let tokens = TokenKey::derive(SECRET.as_bytes());
+        let service = S3Service::new(store, DoorConfig::default(), clock, keys, tokens);
+        Self { service, node, device }
+    }
+
+    /// A world with the bucket `bkt`.
+    pub(crate) async fn with_bucket() -> Self {
+        let world = Self::new();
+        world.call("PUT", "/bkt").send().await.expect(200);
+        world
+    }
+
+    /// A request to be; path and query are encoded as they go over the wire.
+    pub(crate) fn call(&self, method: &'static str, target: &str) -> Call<'_> {
+        Call {
+            world: self,
+            method,
+            target: target.to_owned(),
+            access_key: "ALICE",
+            headers: Vec::new(),
+            body: Bytes::new(),
+        }
+    }
+
+    pub(crate) async fn put(&self, target: &str, body: impl Into<Bytes>) -> Reply {
+        self.call("PUT", target).body(body).send().await.expect(200)
+    }
+
+    pub(crate) async fn get(&self, target: &str) -> Reply {
+        self.call("GET", target).send().await
+    }
+}
+
+fn in_ring(id: DeviceId) -> Device {
+    Device {
+        id,
+        region: 1,
+        zone: 1,
+        node: Node { name: "n1".into(), address: "127.0.0.1:6200".into() },
+        name: "d1".into(),
+        weight: 100.0,
+        meta: String::new(),
+    }
+}
+
+/// A request to be.
+pub(crate) struct Call<'a> {
+    world: &'a World,
+    method: &'static str,
+    target: String,
+    access_key: &'static str,
+    headers: Vec<(String, String)>,
+    body: Bytes,
+}
+
+impl Call<'_> {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    pub(crate) fn by(mut self, access_key: &'static str) -> Self {
+        self.access_key = access_key;
+        self
+    }
+
+    pub(crate) async fn send(self) -> Reply {
+        let authorization = self.sign();
+        self.request(Some(authorization)).await
+    }
+
+    pub(crate) async fn send_unsigned(self) -> Reply {
+        self.request(None).await
+    }
+
+    fn all_headers(&self) -> Vec<(String, String)> {
+        let mut headers = self.headers.clone();
+        headers.push(("host".into(), HOST.into()));
+        headers.push(("x-amz-date".into(), AMZ_DATE.into()));
+        headers.push(("x-amz-content-sha256".into(), "UNSIGNED-PAYLOAD".into()));
+        headers.sort();
+        headers
+    }
+
+    fn sign(&self) -> String {
+        let (path, query) = self.target.split_once('?').unwrap_or((&self.target, ""));
+        let mut pairs: Vec<String> = query
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| if pair.contains('=') { pair.to_owned() } else { format!("{pair}=") })
+            .collect();
+        pairs.sort();
+        let headers = self.all_headers();
+        let lines: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}:{}\n", value.trim())).collect();
+        let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
+        let names = names.join(";");
+        let canonical = format!(
+            "{}\n{path}\n{}\n{}\n{names}\nUNSIGNED-PAYLOAD",
+            self.method,
+            pairs.join("&"),
+            lines.concat()
+        );
+        let hash = hex::encode(Sha256::digest(canonical));
+        let to_sign = format!("AWS4-HMAC-SHA256\n{AMZ_DATE}\n{SCOPE}\n{hash}");
+        let time = UNIX_EPOCH + Duration::from_millis(NOW_MS);
+        let key = generate_signing_key(SECRET, time, "us-east-1", "s3");
+        let signature = calculate_signature(key, to_sign.as_bytes());
+        format!(
+            "AWS4-HMAC-SHA256 Credential={}/{SCOPE}, SignedHeaders={names}, Signature={signature}",
+            self.access_key
+        )
+    }
+
+    async fn request(self, authorization: Option<String>) -> Reply {
+        let mut request = Request::builder().method(self.method).uri(&self.target);
+        for (name, value) in self.all_headers() {
+            request = request.header(name, value);
+        }
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", authorization);
+        }
+        if !self.headers.iter().any(|(name, _)| name == "content-length") {
+            request = request.header("content-length", self.body.len());
+        }
+        let request = request.body(Full::new(self.body)).unwrap();
+        let (parts, body) = self.world.service.call(request).await.into_parts();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes);
+        Reply {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body: body.map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// A reply.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    body: Result<Bytes, String>,
+}
+
+impl Reply {
+    /// The reply, which must have this status.
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{self:?}");
+        self
+    }
+
+    /// An error with this status and code.
+    #[track_caller]
+    pub(crate) fn refused(&self, status: u16, code: &str) {
+        let told = self.all("Code");
+        assert_eq!(
+            (self.status, told.first().map(String::as_str)),
+            (status, Some(code)),
+            "{self:?}"
+        );
+        assert_eq!(self.all("RequestId").len(), 1, "every error names its request");
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.body.clone().unwrap()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.bytes().to_vec()).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).unwrap_or_else(|| panic!("no {name}: {self:?}")).to_str().unwrap()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.headers.contains_key(name)
+    }
+
+    /// The contents of all elements of a name, in order.
+    pub(crate) fn all(&self, name: &str) -> Vec<String> {
+        let text = self.text();
+        let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+        let pieces = text.split(&open).skip(1).filter_map(|rest| rest.split_once(&close));
+        pieces.map(|(inner, _)| inner.to_owned()).collect()
+    }
+
+    /// The content of the one element of a name.
+    #[track_caller]
+    pub(crate) fn one(&self, name: &str) -> String {
+        let mut all = self.all(name);
+        assert_eq!(all.len(), 1, "{name} in {self:?}");
+        all.remove(0)
+    }
+}
