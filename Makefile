@@ -1,0 +1,80 @@
+# Everything people do with this repository. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Outside the clone, so that a fresh clone finds what an earlier one compiled. RocksDB alone takes
+# minutes: one profile and one set of features everywhere keep it to one compilation.
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/martlet/target
+export MARTLET_BIN ?= $(CARGO_TARGET_DIR)/release/martlet
+CARGO_FLAGS := --workspace --release --locked
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+ARGS ?=
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: serve
+serve: build ## Build and start a server in ./martlet-data; ARGS="--help" says what it takes
+	@$(MARTLET_BIN) server $(ARGS)
+
+.PHONY: build
+build: tools ## Build the martlet binary
+	cargo build $(CARGO_FLAGS)
+
+.PHONY: test
+test: tools format lint build unit clients-smoke conformance ## Everything that must pass
+
+.PHONY: format
+format: ## Check that the code is formatted
+	cargo fmt --all --check
+
+.PHONY: lint
+lint: tools ## Clippy and rustdoc, warnings denied
+	cargo clippy $(CARGO_FLAGS) --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps --quiet
+
+.PHONY: unit
+unit: build ## Tests in Rust: of each crate, of the structure, and of real servers
+	if cargo nextest --version >/dev/null 2>&1; then \
+	  cargo nextest run $(CARGO_FLAGS); \
+	  cargo test $(CARGO_FLAGS) --doc; \
+	else \
+	  cargo test $(CARGO_FLAGS); \
+	fi
+
+.PHONY: clients-smoke
+clients-smoke: build ## Round trips with boto3 and awscli
+	clients/run.sh boto3 awscli
+
+.PHONY: clients
+clients: build ## Round trips with every supported S3 client
+	clients/run.sh $(ARGS)
+
+.PHONY: conformance
+conformance: build ## What S3 clients and attackers send, and what must come back
+	tests/s3/run.sh $(ARGS)
+
+.PHONY: bench
+bench: build ## One table: Martlet beside the limits of this machine
+	benches/run.sh $(ARGS)
+
+.PHONY: soak
+soak: build ## Load, kill and restart for SOAK_SECONDS (600)
+	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test --release --locked -p martlet-tests --test soak \
+	  -- --ignored --nocapture
+
+# What compiling RocksDB, talking to it and running the Python clients need. Installed only if missing.
+.PHONY: tools
+tools:
+	@missing=; \
+	command -v c++ >/dev/null || missing="$$missing g++"; \
+	ls /usr/lib/llvm*/lib/libclang*.so* /usr/lib/*/libclang*.so* >/dev/null 2>&1 || missing="$$missing libclang-dev"; \
+	python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
+	command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$$missing e2fsprogs"; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing:$$missing"; \
+	  $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; \
+	fi

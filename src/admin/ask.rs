@@ -1,0 +1,135 @@
+//! One question to the admin address, and its answer.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+
+use super::wire::Refusal;
+use crate::failure::Failure;
+use crate::server::credentials::{self, Credentials};
+use crate::server::settings::Hidden;
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A server to be asked.
+pub(crate) struct Server {
+    address: SocketAddr,
+    token: String,
+}
+
+impl Server {
+    /// The server at `address`, whose secret is in the environment or in `data_dir`.
+    pub(crate) fn new(address: SocketAddr, data_dir: &Path) -> Result<Self, Failure> {
+        let credentials = match std::env::var("MARTLET_ROOT_SECRET_KEY") {
+            Ok(secret) => {
+                Some(Credentials { access_key: String::new(), secret_key: Hidden(secret) })
+            }
+            Err(_) => Credentials::read(&data_dir.join(credentials::FILE))?,
+        };
+        let credentials = credentials.ok_or_else(|| {
+            Failure::refused(format!(
+                "there are no credentials in {}: name the server's data folder with --data-dir, or \
+                 set MARTLET_ROOT_SECRET_KEY",
+                data_dir.display()
+            ))
+        })?;
+        Ok(Self { address, token: credentials.admin_token().to_text() })
+    }
+
+    /// Asks for a path and decodes the answer.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+        let (status, body) = runtime.block_on(async {
+            match tokio::time::timeout(PATIENCE, self.fetch(&target(path, query))).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Failure::refused(format!("{} does not answer", self.address))),
+            }
+        })?;
+        if status == StatusCode::OK {
+            return serde_json::from_slice(&body).map_err(|error| {
+                Failure::refused(format!("{} is no Martlet of this version: {error}", self.address))
+            });
+        }
+        let sentence = match serde_json::from_slice(&body) {
+            Ok(Refusal { error }) if status != StatusCode::UNAUTHORIZED => error,
+            _ if status == StatusCode::UNAUTHORIZED => {
+                "the server has another root secret: name its data folder with --data-dir, or set \
+                 MARTLET_ROOT_SECRET_KEY"
+                    .to_owned()
+            }
+            _ => format!("{} answered {status}", self.address),
+        };
+        Err(Failure::refused(sentence))
+    }
+
+    async fn fetch(&self, target: &str) -> Result<(StatusCode, Bytes), Failure> {
+        let broken = |error: &dyn std::fmt::Display| {
+            Failure::refused(format!(
+                "no server answers at {}: {error}; is it running, and is this its admin address?",
+                self.address
+            ))
+        };
+        let stream = TcpStream::connect(self.address).await.map_err(|error| broken(&error))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
+        let request = Request::get(target)
+            .header(header::HOST, self.address.to_string())
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
+            .body(Empty::<Bytes>::new())
+            .expect("target, host and token are of harmless characters");
+        let exchange = async {
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            Ok((status, response.into_body().collect().await?.to_bytes()))
+        };
+        let answer: Result<_, hyper::Error> = tokio::select! {
+            answer = exchange => answer,
+            Err(error) = connection => Err(error),
+        };
+        answer.map_err(|error| broken(&error))
+    }
+}
+
+fn target(path: &str, query: &[(&str, &str)]) -> String {
+    let mut target = path.to_owned();
+    for (at, (name, value)) in query.iter().enumerate() {
+        target.push(if at == 0 { '?' } else { '&' });
+        target.push_str(name);
+        target.push('=');
+        for byte in value.bytes() {
+            if byte.is_ascii_alphanumeric() {
+                target.push(char::from(byte));
+            } else {
+                let _ = write!(target, "%{byte:02X}");
+            }
+        }
+    }
+    target
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_keys_survive_the_query() {
+        let target = target("/p", &[("bucket", "b"), ("key", "a b+c/ü&d")]);
+        assert_eq!(target, "/p?bucket=b&key=a%20b%2Bc%2F%C3%BC%26d");
+    }
+}

@@ -1,0 +1,158 @@
+//! Answers for people, or as JSON.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::wire::{ObjectExtents, ServerStatus, WorkerLine};
+
+/// Prints an answer in the form that was asked for.
+pub(crate) fn show<T: Serialize>(answer: &T, json: bool, text: impl Fn(&T) -> String) {
+    if json {
+        let json = serde_json::to_string_pretty(answer).expect("plain data can be encoded");
+        println!("{json}");
+    } else {
+        print!("{}", text(answer));
+    }
+}
+
+/// `1.5 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let power = (0..UNITS.len()).rev().find(|power| bytes >> (10 * power) > 0).unwrap_or(0);
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let number = bytes as f64 / (1u64 << (10 * power)) as f64;
+    if power == 0 { format!("{bytes} B") } else { format!("{number:.1} {}", UNITS[power]) }
+}
+
+/// Rows of cells as aligned columns; the first row names them.
+fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|it| it.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+/// Where an object's bytes are.
+pub(crate) fn extents(object: &ObjectExtents) -> String {
+    let ObjectExtents { bucket, key, size: bytes, etag, stored, extents } = object;
+    let head = format!("{bucket}/{key}  {bytes} bytes  ETag {etag}\n");
+    match stored.as_str() {
+        "extents" => {}
+        "inline" => return head + "inline: its bytes are within the index, not in an extent\n",
+        _ => return head + "empty: there are no bytes\n",
+    }
+    let mut rows =
+        vec![row(["object offset", "device", "file offset", "length", "BLAKE3", "file"])];
+    rows.extend(extents.iter().map(|extent| {
+        vec![
+            extent.object_offset.to_string(),
+            format!("d{}", extent.device),
+            extent.offset.to_string(),
+            extent.length.to_string(),
+            extent.blake3.clone(),
+            extent.path.display().to_string(),
+        ]
+    }));
+    head + &table(&rows)
+}
+
+/// How the server is.
+pub(crate) fn status(status: &ServerStatus) -> String {
+    let ready = if status.ready { "ready" } else { "not ready" };
+    let mut text = format!("martlet {} is {ready}\n", status.version);
+    for reason in &status.reasons {
+        let _ = writeln!(text, "  {reason}");
+    }
+    let mut rows =
+        vec![row(["device", "health", "free", "of", "extents", "bytes", "quarantined", "folder"])];
+    rows.extend(status.devices.iter().map(|device| {
+        vec![
+            format!("d{}", device.device),
+            device.health.clone(),
+            size(device.free_bytes),
+            size(device.total_bytes),
+            device.extents.to_string(),
+            size(device.extent_bytes),
+            device.quarantined.to_string(),
+            device.path.display().to_string(),
+        ]
+    }));
+    text + &table(&rows)
+}
+
+/// How the workers are.
+pub(crate) fn workers(workers: &[WorkerLine]) -> String {
+    let heads = ["worker", "rate", "freed", "bytes", "waiting", "oldest", "kept", "state"];
+    let mut rows = vec![row(heads)];
+    rows.extend(workers.iter().map(|worker| {
+        let state = match &worker.error {
+            Some(error) => error.clone(),
+            None if worker.idle => "idle".to_owned(),
+            None => "working".to_owned(),
+        };
+        vec![
+            worker.worker.clone(),
+            format!("{:.1}/s", worker.rate),
+            worker.freed_extents.to_string(),
+            size(worker.freed_bytes),
+            worker.backlog.to_string(),
+            format!("{}s", worker.oldest_age_ms / 1000),
+            worker.kept.to_string(),
+            state,
+        ]
+    }));
+    table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(5 << 30), "5.0 GiB");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [row(["a", "b"]), row(["long", "ü"]), row(["x", "y"])];
+        assert_eq!(table(&rows), "a     b\nlong  ü\nx     y\n");
+    }
+
+    #[test]
+    fn inline_objects_say_so() {
+        let object = ObjectExtents {
+            bucket: "b".into(),
+            key: "k".into(),
+            size: 3,
+            etag: "e".into(),
+            stored: "inline".into(),
+            extents: Vec::new(),
+        };
+        assert!(extents(&object).contains("inline: its bytes are within the index"));
+    }
+}

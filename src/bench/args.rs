@@ -1,0 +1,211 @@
+//! What a run is asked to do.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{BenchError, Result};
+use crate::units::{Size, parse_span};
+
+/// Arguments of `martlet bench`.
+#[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+pub(crate) struct BenchArgs {
+    /// Where the server listens, such as `http://127.0.0.1:9000`
+    #[arg(long, default_value = "http://127.0.0.1:9000")]
+    pub(crate) endpoint: String,
+    /// What to do over and over
+    #[arg(long, value_enum)]
+    pub(crate) op: Op,
+    /// Bytes of an object, or of a range
+    #[arg(long, default_value = "4KiB")]
+    pub(crate) size: Size,
+    /// Bytes of the objects that ranges are read from
+    #[arg(long, default_value = "64MiB")]
+    pub(crate) object_size: Size,
+    /// Requests under way at a time, each on a connection of its own
+    #[arg(long, default_value_t = 16)]
+    pub(crate) concurrency: usize,
+    /// How long, such as `10s`, `500ms` or `2m`
+    #[arg(long, default_value = "10s", value_parser = parse_span)]
+    pub(crate) duration: Duration,
+    /// Threads that send the requests
+    #[arg(long, default_value_t = 1)]
+    pub(crate) threads: usize,
+    /// Objects to prepare; for PUT, overwrite so many names instead of making new ones
+    #[arg(long)]
+    pub(crate) objects: Option<u64>,
+    /// The bucket; it is made, and removed afterwards, if it is not there
+    #[arg(long, default_value = "martlet-bench")]
+    pub(crate) bucket: String,
+    /// What the names of all objects begin with
+    #[arg(long, default_value = "bench")]
+    pub(crate) prefix: String,
+    /// The objects are there already: neither make nor remove them
+    #[arg(long)]
+    pub(crate) prepared: bool,
+    /// Sign URLs before the run instead of each request's headers
+    #[arg(long, group = "signing")]
+    pub(crate) presigned: bool,
+    /// Sign the SHA-256 of the payload too
+    #[arg(long, group = "signing")]
+    pub(crate) signed_payload: bool,
+    /// Do not sign at all, for plain web servers
+    #[arg(long, group = "signing", requires = "prepared")]
+    pub(crate) unsigned: bool,
+    /// Access key
+    #[arg(long, env = "MARTLET_ROOT_ACCESS_KEY", default_value = "", hide_env_values = true)]
+    pub(crate) access_key: String,
+    /// Secret key
+    #[arg(long, env = "MARTLET_ROOT_SECRET_KEY", default_value = "", hide_env_values = true)]
+    pub(crate) secret_key: String,
+    /// Region that requests are signed for
+    #[arg(long, default_value = "us-east-1")]
+    pub(crate) region: String,
+    /// Process ids of the server, whose CPU seconds are reported
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) pid: Vec<u32>,
+    /// Print one JSON object and no progress
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where `--op files` writes
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// Let `--op files` compute MD5 over what it writes
+    #[arg(long)]
+    pub(crate) md5: bool,
+}
+
+/// What to do over and over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Op {
+    /// Write objects
+    Put,
+    /// Read whole objects
+    Get,
+    /// Read ranges at random offsets of larger objects
+    Range,
+    /// List up to 1,000 keys
+    List,
+    /// Delete objects; ends early when none is left
+    Delete,
+    /// Of 20 requests 13 read, 5 write, one deletes and one lists
+    Mixed,
+    /// No server: create, write, fsync and rename files, and sync their folder
+    Files,
+}
+
+/// How requests are signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signing {
+    /// Headers, with `UNSIGNED-PAYLOAD`.
+    Headers,
+    /// Headers, with the payload's SHA-256.
+    Payload,
+    /// The URL, before the run.
+    Presigned,
+    /// Not at all.
+    None,
+}
+
+impl BenchArgs {
+    /// Whether the arguments fit together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let complaint = if self.concurrency == 0 || self.threads == 0 {
+            "--concurrency and --threads start at 1"
+        } else if self.op == Op::Files && self.dir.is_none() {
+            "--op files needs --dir"
+        } else if self.op == Op::Range && self.size.0 > self.object_size.0 {
+            "--size of a range lies within --object-size"
+        } else if self.size.0 == 0 && matches!(self.op, Op::Range | Op::Files) {
+            "--size starts at 1 here"
+        } else if self.signing() != Signing::None
+            && self.op != Op::Files
+            && (self.access_key.is_empty() || self.secret_key.is_empty())
+        {
+            "give --access-key and --secret-key (or MARTLET_ROOT_ACCESS_KEY and \
+             MARTLET_ROOT_SECRET_KEY), or --unsigned"
+        } else {
+            return Ok(());
+        };
+        Err(BenchError::new(complaint))
+    }
+
+    /// How requests are signed.
+    pub(crate) fn signing(&self) -> Signing {
+        match (self.unsigned, self.presigned, self.signed_payload) {
+            (true, _, _) => Signing::None,
+            (_, true, _) => Signing::Presigned,
+            (_, _, true) => Signing::Payload,
+            _ => Signing::Headers,
+        }
+    }
+
+    /// Bytes of the objects that are prepared or written.
+    pub(crate) fn object_bytes(&self) -> u64 {
+        if self.op == Op::Range { self.object_size.0 } else { self.size.0 }
+    }
+
+    /// How many objects are made before the run.
+    pub(crate) fn objects_prepared(&self) -> u64 {
+        let few_large = if self.object_bytes() > 1 << 20 { 8 } else { 256 };
+        match self.op {
+            Op::Put | Op::Files => 0,
+            Op::Get | Op::Range | Op::Mixed => self.objects.unwrap_or(few_large),
+            Op::List => self.objects.unwrap_or(1000),
+            Op::Delete => self.objects.unwrap_or(10_000),
+        }
+        .max(u64::from(matches!(self.op, Op::Get | Op::Range | Op::Mixed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn parse(line: &str) -> std::result::Result<BenchArgs, clap::Error> {
+        Cli::try_parse_from(line.split(' ')).map(|cli| cli.bench)
+    }
+
+    #[test]
+    fn ways_of_signing_exclude_each_other() {
+        let keys = "--access-key a --secret-key b";
+        let signing =
+            |flags: &str| parse(&format!("bench --op get {keys}{flags}")).unwrap().signing();
+        assert_eq!(signing(""), Signing::Headers);
+        assert_eq!(signing(" --presigned"), Signing::Presigned);
+        assert_eq!(signing(" --signed-payload"), Signing::Payload);
+        assert_eq!(signing(" --unsigned --prepared"), Signing::None);
+        assert!(parse("bench --op get --presigned --signed-payload").is_err());
+        assert!(parse("bench --op get --unsigned").is_err());
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_together_are_refused() {
+        let check = |line: &str| {
+            parse(&format!("bench --access-key a --secret-key b {line}")).unwrap().check()
+        };
+        assert!(check("--op get").is_ok());
+        assert!(check("--op get --concurrency 0").is_err());
+        assert!(check("--op files").is_err());
+        assert!(check("--op range --size 2MiB --object-size 1MiB").is_err());
+        assert!(check("--op range --size 0").is_err());
+    }
+
+    #[test]
+    fn a_read_always_has_something_to_read() {
+        let args = parse("bench --op get --objects 0").unwrap();
+        assert_eq!(args.objects_prepared(), 1);
+        assert_eq!(parse("bench --op put").unwrap().objects_prepared(), 0);
+        assert_eq!(parse("bench --op range").unwrap().object_bytes(), 64 << 20);
+    }
+}

@@ -1,0 +1,114 @@
+//! The limit that durable writes are held against: threads that create a file, write it, fsync it,
+//! rename it and sync its folder, as a store without a grouped commit would.
+
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+use md5::{Digest, Md5};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+use super::args::BenchArgs;
+use super::load::Outcome;
+use super::report::Report;
+use super::tally::Tally;
+use super::{BenchError, Result, cpu};
+
+/// Files that a thread keeps before it begins to replace the oldest, in bytes: what is measured
+/// is writing, so the disk need not be filled.
+const KEEP_BYTES: u64 = 512 << 20;
+
+/// Runs it in a folder of its own below `--dir`, which is removed afterwards.
+pub(super) fn run(args: &BenchArgs) -> Result<Report> {
+    let dir = args.dir.as_deref().ok_or_else(|| BenchError::new("--op files needs --dir"))?;
+    let dir = dir.join(format!("martlet-bench-{}", std::process::id()));
+    fs::create_dir_all(&dir).map_err(|error| failed(&dir, &error))?;
+    let outcome = measure(args, &dir);
+    fs::remove_dir_all(&dir).map_err(|error| failed(&dir, &error))?;
+    Ok(Report::new(args, outcome.map_err(|error| failed(&dir, &error))?))
+}
+
+fn failed(dir: &Path, error: &io::Error) -> BenchError {
+    BenchError::new(format_args!("{}: {error}", dir.display()))
+}
+
+fn measure(args: &BenchArgs, dir: &Path) -> io::Result<Outcome> {
+    let size = usize::try_from(args.size.0).map_err(io::Error::other)?;
+    let mut body = vec![0; size];
+    SmallRng::seed_from_u64(0).fill_bytes(&mut body);
+    let own = [std::process::id()];
+    let cpu_before = cpu::seconds(&own).map_err(io::Error::other)?;
+    let begun = Instant::now();
+    let workers = thread::scope(|scope| {
+        let handles: Vec<_> = (0..args.concurrency)
+            .map(|worker| {
+                let body = &body;
+                scope.spawn(move || write_files(args, dir, worker, body))
+            })
+            .collect();
+        handles
+            .into_iter()
+            .map(|handle| handle.join().map_err(|_| io::Error::other("a thread panicked"))?)
+            .collect::<io::Result<Vec<_>>>()
+    })?;
+    let elapsed = begun.elapsed();
+    let cpu_s = cpu::seconds(&own).map_err(io::Error::other)? - cpu_before;
+    let mut tally = Tally::default();
+    for worker in &workers {
+        tally.merge(worker);
+    }
+    Ok(Outcome { tally, elapsed, cpu_s: Some(cpu_s), made: Vec::new() })
+}
+
+fn write_files(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> io::Result<Tally> {
+    let mut tally = Tally::default();
+    let folder = File::open(dir)?;
+    let keep = (KEEP_BYTES / args.concurrency as u64 / args.size.0.max(1)).max(1);
+    let deadline = Instant::now() + args.duration;
+    for index in 0.. {
+        let begun = Instant::now();
+        if begun >= deadline {
+            break;
+        }
+        let temporary = dir.join(format!("{worker}-{index}.tmp"));
+        let mut file = File::create_new(&temporary)?;
+        file.write_all(body)?;
+        if args.md5 {
+            black_box(Md5::digest(body));
+        }
+        file.sync_data()?;
+        fs::rename(&temporary, dir.join(format!("{worker}-{}", index % keep)))?;
+        folder.sync_all()?;
+        tally.answered(begun.elapsed(), body.len() as u64);
+    }
+    Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    #[test]
+    fn files_are_written_and_removed() {
+        let dir = std::env::temp_dir().join(format!("martlet-files-test-{}", std::process::id()));
+        let line = "bench --op files --concurrency 2 --duration 50ms --md5 --dir";
+        let line = line.split(' ').map(Into::into).chain([dir.clone().into_os_string()]);
+        let args = Cli::try_parse_from(line).unwrap().bench;
+        let report = run(&args).unwrap();
+        assert!(!report.failed());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        fs::remove_dir(&dir).unwrap();
+    }
+}

@@ -1,0 +1,155 @@
+//! The run itself: threads with a single-threaded runtime each, workers with a connection each,
+//! one clock for all.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::Barrier;
+
+use super::args::BenchArgs;
+use super::connection::{Connection, Reply};
+use super::plan::Plan;
+use super::requests::Requests;
+use super::tally::Tally;
+use super::{BenchError, Result, cpu};
+
+/// How often the progress bar moves.
+const TICK: Duration = Duration::from_millis(200);
+/// How long a worker waits after a request came to nothing, so that a dead server is not hammered.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a run came to.
+pub(super) struct Outcome {
+    pub(super) tally: Tally,
+    /// From the first request to the last reply.
+    pub(super) elapsed: Duration,
+    /// What the processes asked about spent meanwhile.
+    pub(super) cpu_s: Option<f64>,
+    /// Names of objects that are there now and were not before.
+    pub(super) made: Vec<String>,
+}
+
+/// What all workers share.
+struct Shared {
+    args: BenchArgs,
+    requests: Requests,
+    deletes: Arc<AtomicU64>,
+    /// Opens when every connection does.
+    start: Barrier,
+    answered: AtomicU64,
+    finished: AtomicBool,
+}
+
+/// Runs the load that `args` asks for.
+pub(super) async fn run(args: &BenchArgs, requests: &Requests) -> Result<Outcome> {
+    let shared = Arc::new(Shared {
+        args: args.clone(),
+        requests: requests.clone(),
+        deletes: Arc::default(),
+        start: Barrier::new(args.concurrency + 1),
+        answered: AtomicU64::new(0),
+        finished: AtomicBool::new(false),
+    });
+    let threads = args.threads.min(args.concurrency);
+    let handles: Vec<_> = (0..threads)
+        .map(|thread| {
+            let shared = shared.clone();
+            thread::spawn(move || serve(&shared, thread, threads))
+        })
+        .collect();
+    shared.start.wait().await;
+    let cpu_before = cpu::seconds(&args.pid)?;
+    let begun = Instant::now();
+    let progress = tokio::spawn(show_progress(shared.clone(), begun));
+    let joined = tokio::task::spawn_blocking(move || collect(handles)).await;
+    let elapsed = begun.elapsed();
+    shared.finished.store(true, Ordering::Relaxed);
+    let cpu_s = cpu::seconds(&args.pid)? - cpu_before;
+    progress.await.map_err(BenchError::new)?;
+    let (tally, made) = joined.map_err(BenchError::new)??;
+    Ok(Outcome { tally, elapsed, cpu_s: (!args.pid.is_empty()).then_some(cpu_s), made })
+}
+
+type ThreadHandle = thread::JoinHandle<std::io::Result<Vec<(Tally, Vec<String>)>>>;
+
+fn collect(handles: Vec<ThreadHandle>) -> Result<(Tally, Vec<String>)> {
+    let mut sum = Tally::default();
+    let mut made = Vec::new();
+    for handle in handles {
+        let workers = handle.join().map_err(|_| BenchError::new("a worker panicked"))?;
+        for (tally, names) in workers.map_err(BenchError::new)? {
+            sum.merge(&tally);
+            made.extend(names);
+        }
+    }
+    Ok((sum, made))
+}
+
+/// One thread: every `threads`-th worker, beginning with number `thread`.
+fn serve(
+    shared: &Shared,
+    thread: usize,
+    threads: usize,
+) -> std::io::Result<Vec<(Tally, Vec<String>)>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let workers = (thread..shared.args.concurrency).step_by(threads);
+    Ok(runtime.block_on(join_all(workers.map(|worker| work(shared, worker)))))
+}
+
+/// One worker: sends a request, waits for its reply, and again.
+async fn work(shared: &Shared, worker: usize) -> (Tally, Vec<String>) {
+    let mut tally = Tally::default();
+    let mut plan = Plan::new(&shared.args, worker, shared.deletes.clone());
+    let mut requests = shared.requests.clone();
+    let mut connection = Connection::new(&requests.endpoint);
+    // If it can't be opened, the first request says so.
+    drop(connection.open().await);
+    shared.start.wait().await;
+    let deadline = Instant::now() + shared.args.duration;
+    loop {
+        let begun = Instant::now();
+        if begun >= deadline {
+            break;
+        }
+        let Some(call) = plan.next() else { break };
+        match connection.send(requests.request(&call)).await {
+            Reply::Answered(bytes) => {
+                tally.answered(begun.elapsed(), bytes + requests.bytes_sent(&call));
+                shared.answered.fetch_add(1, Ordering::Relaxed);
+            }
+            Reply::Refused(code) => {
+                tally.failed(&code);
+                tokio::time::sleep(PAUSE).await;
+            }
+            Reply::Broken(error) => {
+                tally.failed(&format!("no reply: {error}"));
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    (tally, plan.made())
+}
+
+async fn show_progress(shared: Arc<Shared>, begun: Instant) {
+    if shared.args.json || !std::io::stderr().is_terminal() {
+        return;
+    }
+    let total_ms = u64::try_from(shared.args.duration.as_millis()).unwrap_or(u64::MAX);
+    let style = ProgressStyle::with_template("{bar:40} {msg}").expect("the template is valid");
+    let bar = ProgressBar::new(total_ms).with_style(style);
+    let mut before = 0;
+    while !shared.finished.load(Ordering::Relaxed) {
+        tokio::time::sleep(TICK).await;
+        let answered = shared.answered.load(Ordering::Relaxed);
+        let ticks_per_s = 1000 / TICK.as_millis().max(1);
+        bar.set_message(format!("{} req/s", u128::from(answered - before) * ticks_per_s));
+        bar.set_position(u64::try_from(begun.elapsed().as_millis()).unwrap_or(total_ms));
+        before = answered;
+    }
+    bar.finish_and_clear();
+}

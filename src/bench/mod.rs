@@ -1,0 +1,99 @@
+//! `martlet bench`: a load generator for any S3 endpoint that speaks plain HTTP.
+//!
+//! ```text
+//! args ─ what was asked for            plan ─ which call comes next
+//! requests ─ calls as HTTP             sign ─ SigV4, its key cached for a day
+//! connection ─ one keep-alive socket   load ─ threads, workers, the clock
+//! stage ─ makes and removes objects    tally ─ latencies, bytes, errors by code
+//! cpu ─ what the server spent          report ─ text or JSON
+//! files ─ the same work done by bare files, as a limit
+//! ```
+//!
+//! It shares its cores with the server that it measures, so it does little itself: a thread runs a
+//! single-threaded runtime, a connection belongs to one worker, bodies are counted and dropped as
+//! they come, the bytes of a PUT are one buffer that every request refers to, and a presigned URL is
+//! made once for each object that is read.
+
+mod args;
+mod connection;
+mod cpu;
+mod files;
+mod load;
+mod plan;
+mod report;
+mod requests;
+mod sign;
+mod stage;
+mod tally;
+
+use std::process::ExitCode;
+
+pub(crate) use args::BenchArgs;
+
+use args::Op;
+use report::Report;
+use requests::Requests;
+use stage::Stage;
+
+/// Why a run could not begin or end.
+#[derive(Debug)]
+pub(crate) struct BenchError(String);
+
+impl BenchError {
+    fn new(what: impl std::fmt::Display) -> Self {
+        Self(what.to_string())
+    }
+}
+
+impl std::fmt::Display for BenchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BenchError {}
+
+type Result<T> = std::result::Result<T, BenchError>;
+
+/// Runs the bench: 0 when it ran and no request failed, 1 otherwise, 2 for arguments that do not
+/// fit together.
+pub(crate) async fn run(args: BenchArgs) -> ExitCode {
+    if let Err(error) = args.check() {
+        eprintln!("martlet bench: {error}");
+        return ExitCode::from(2);
+    }
+    match measure(&args).await {
+        Ok(report) => {
+            report.print(args.json);
+            if report.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Err(error) => {
+            eprintln!("martlet bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn measure(args: &BenchArgs) -> Result<Report> {
+    if args.op == Op::Files {
+        let args = args.clone();
+        return tokio::task::spawn_blocking(move || files::run(&args))
+            .await
+            .map_err(BenchError::new)?;
+    }
+    let requests = Requests::new(args)?;
+    if args.prepared {
+        return Ok(Report::new(args, load::run(args, &requests).await?));
+    }
+    let stage = Stage::new(args, &requests);
+    let outcome = match stage.prepare().await {
+        Ok(()) => load::run(args, &requests).await,
+        Err(error) => Err(error),
+    };
+    // What was made is removed also when the run failed half-way.
+    let made = outcome.as_ref().map_or(&[][..], |outcome| &outcome.made);
+    let cleaned = stage.clean(made).await;
+    let outcome = outcome?;
+    cleaned?;
+    Ok(Report::new(args, outcome))
+}

@@ -1,0 +1,208 @@
+//! Which request comes next: each worker follows its own plan and shares nothing but a counter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::args::{BenchArgs, Op};
+
+/// Offsets of ranges are multiples of this, as readers of datasets have them.
+const OFFSET_STEP: u64 = 4096;
+/// Keys in a page of a listing.
+pub(super) const PAGE_KEYS: u32 = 1000;
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Put { key: String },
+    Get { key: String },
+    Range { key: String, first: u64, last: u64 },
+    List,
+    Delete { key: String },
+    DeleteMany { keys: Vec<String> },
+    MakeBucket,
+    RemoveBucket,
+}
+
+/// The name of the prepared object number `index`.
+pub(super) fn prepared_key(prefix: &str, index: u64) -> String {
+    format!("{prefix}/{index:08}")
+}
+
+/// One worker's plan.
+pub(super) struct Plan {
+    op: Op,
+    prefix: String,
+    size: u64,
+    object_size: u64,
+    prepared: u64,
+    overwrite: Option<u64>,
+    worker: usize,
+    rng: SmallRng,
+    /// Counts the deletes of all workers, so that none meets another's key.
+    deletes: Arc<AtomicU64>,
+    /// How many new keys this worker has written.
+    puts: u64,
+    /// How many of them it has deleted again.
+    deleted: u64,
+}
+
+impl Plan {
+    /// The plan of worker number `worker`. Workers of one run share `deletes`.
+    pub(super) fn new(args: &BenchArgs, worker: usize, deletes: Arc<AtomicU64>) -> Self {
+        Self {
+            op: args.op,
+            prefix: args.prefix.clone(),
+            size: args.size.0,
+            object_size: args.object_size.0,
+            prepared: args.objects_prepared(),
+            overwrite: args.objects.filter(|_| args.op == Op::Put).map(|objects| objects.max(1)),
+            worker,
+            rng: SmallRng::seed_from_u64(worker as u64),
+            deletes,
+            puts: 0,
+            deleted: 0,
+        }
+    }
+
+    /// The next request, or none when there is nothing left to do.
+    pub(super) fn next(&mut self) -> Option<Call> {
+        match self.op {
+            Op::Put => Some(self.put()),
+            Op::Get => Some(self.get()),
+            Op::Range => Some(self.range()),
+            Op::List => Some(Call::List),
+            Op::Delete => {
+                let index = self.deletes.fetch_add(1, Ordering::Relaxed);
+                let key = prepared_key(&self.prefix, index);
+                (index < self.prepared).then_some(Call::Delete { key })
+            }
+            Op::Mixed => Some(self.mixed()),
+            Op::Files => None,
+        }
+    }
+
+    /// Names that this worker has written and not deleted again.
+    pub(super) fn made(&self) -> Vec<String> {
+        match self.overwrite {
+            Some(objects) => (0..objects).map(|index| self.written_key(index)).collect(),
+            None => (self.deleted..self.puts).map(|index| self.written_key(index)).collect(),
+        }
+    }
+
+    fn written_key(&self, index: u64) -> String {
+        format!("{}/w{:03}-{index:08}", self.prefix, self.worker)
+    }
+
+    fn put(&mut self) -> Call {
+        let index = self.overwrite.map_or(self.puts, |objects| self.puts % objects);
+        self.puts += 1;
+        Call::Put { key: self.written_key(index) }
+    }
+
+    fn get(&mut self) -> Call {
+        let index = self.rng.random_range(0..self.prepared);
+        Call::Get { key: prepared_key(&self.prefix, index) }
+    }
+
+    fn range(&mut self) -> Call {
+        let index = self.rng.random_range(0..self.prepared);
+        let steps = (self.object_size - self.size) / OFFSET_STEP;
+        let first = self.rng.random_range(0..=steps) * OFFSET_STEP;
+        Call::Range { key: prepared_key(&self.prefix, index), first, last: first + self.size - 1 }
+    }
+
+    fn mixed(&mut self) -> Call {
+        match self.rng.random_range(0..20) {
+            0..13 => self.get(),
+            18 if self.deleted < self.puts => {
+                self.deleted += 1;
+                Call::Delete { key: self.written_key(self.deleted - 1) }
+            }
+            19 => Call::List,
+            _ => self.put(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn plan(line: &str, worker: usize) -> Plan {
+        let line = format!("bench --access-key a --secret-key b {line}");
+        let args = Cli::try_parse_from(line.split(' ')).unwrap().bench;
+        Plan::new(&args, worker, Arc::default())
+    }
+
+    #[test]
+    fn puts_make_new_keys_that_are_known_afterwards() {
+        let mut plan = plan("--op put", 3);
+        let keys: Vec<_> = (0..5).filter_map(|_| plan.next()).collect();
+        let made: Vec<_> = plan.made().into_iter().map(|key| Call::Put { key }).collect();
+        assert_eq!(keys, made);
+    }
+
+    #[test]
+    fn puts_over_a_given_number_of_names() {
+        let mut plan = plan("--op put --objects 2", 0);
+        let keys: HashSet<_> =
+            (0..9).filter_map(|_| plan.next()).map(|call| format!("{call:?}")).collect();
+        assert_eq!(keys.len(), 2);
+        assert_eq!(plan.made().len(), 2);
+    }
+
+    #[test]
+    fn ranges_lie_within_their_object() {
+        let mut plan = plan("--op range --size 1000 --object-size 9000", 1);
+        for _ in 0..200 {
+            let Some(Call::Range { first, last, .. }) = plan.next() else { panic!("not a range") };
+            assert_eq!((last - first + 1, first % OFFSET_STEP), (1000, 0));
+            assert!(last < 9000);
+        }
+    }
+
+    #[test]
+    fn workers_share_out_the_deletes() {
+        let deletes = Arc::new(AtomicU64::new(0));
+        let mut plans = [0, 1].map(|worker| {
+            let mut plan = plan("--op delete --objects 7", worker);
+            plan.deletes = deletes.clone();
+            plan
+        });
+        let mut keys = HashSet::new();
+        for turn in 0..20 {
+            if let Some(Call::Delete { key }) = plans[turn % 2].next() {
+                assert!(keys.insert(key));
+            }
+        }
+        assert_eq!(keys.len(), 7);
+    }
+
+    #[test]
+    fn a_mixed_plan_deletes_only_what_it_wrote() {
+        let mut plan = plan("--op mixed", 0);
+        let mut live = HashSet::new();
+        for _ in 0..2000 {
+            match plan.next() {
+                Some(Call::Put { key }) => assert!(live.insert(key)),
+                Some(Call::Delete { key }) => assert!(live.remove(&key)),
+                Some(_) => {}
+                None => panic!("a mixed plan goes on"),
+            }
+        }
+        assert_eq!(live, plan.made().into_iter().collect());
+    }
+}

@@ -1,0 +1,172 @@
+//! What is printed at the end.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::args::{BenchArgs, Op};
+use super::load::Outcome;
+
+const MB: f64 = 1e6;
+const GIB: f64 = 1_073_741_824.0;
+
+/// The figures of a run.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    op: String,
+    size: u64,
+    concurrency: usize,
+    elapsed_s: f64,
+    requests: u64,
+    requests_per_s: f64,
+    megabytes_per_s: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+    max_ms: f64,
+    /// By S3's code, HTTP status or cause.
+    errors: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<Cpu>,
+}
+
+/// What the server spent.
+#[derive(Debug, Serialize)]
+struct Cpu {
+    seconds: f64,
+    ms_per_request: f64,
+    /// None where a run moved no bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s_per_gib: Option<f64>,
+}
+
+impl Report {
+    #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^52")]
+    pub(super) fn new(args: &BenchArgs, outcome: Outcome) -> Self {
+        let Outcome { tally, elapsed, cpu_s, .. } = outcome;
+        let elapsed_s = elapsed.as_secs_f64().max(f64::EPSILON);
+        let (requests, bytes) = (tally.requests(), tally.bytes as f64);
+        let cpu = cpu_s.map(|seconds| Cpu {
+            seconds,
+            ms_per_request: seconds * 1000.0 / requests.max(1) as f64,
+            s_per_gib: (bytes > 0.0).then(|| seconds * GIB / bytes),
+        });
+        Self {
+            op: name(args.op),
+            size: args.size.0,
+            concurrency: args.concurrency,
+            elapsed_s,
+            requests,
+            requests_per_s: requests as f64 / elapsed_s,
+            megabytes_per_s: bytes / MB / elapsed_s,
+            p50_ms: tally.quantile_ms(0.5),
+            p99_ms: tally.quantile_ms(0.99),
+            max_ms: tally.max_ms(),
+            errors: tally.errors,
+            cpu,
+        }
+    }
+
+    /// Whether something went wrong, or nothing at all was done.
+    pub(super) fn failed(&self) -> bool {
+        !self.errors.is_empty() || self.requests == 0
+    }
+
+    /// Prints the report.
+    pub(super) fn print(&self, json: bool) {
+        if json {
+            println!("{}", serde_json::to_string(self).expect("plain values have a JSON form"));
+        } else {
+            print!("{}", self.text());
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut lines = vec![
+            format!(
+                "{}  {} bytes, {} at a time, {:.1} s",
+                self.op, self.size, self.concurrency, self.elapsed_s
+            ),
+            format!(
+                "requests  {}   {:.0}/s   {:.1} MB/s",
+                self.requests, self.requests_per_s, self.megabytes_per_s
+            ),
+            format!(
+                "latency   p50 {:.3} ms   p99 {:.3} ms   max {:.3} ms",
+                self.p50_ms, self.p99_ms, self.max_ms
+            ),
+        ];
+        if let Some(cpu) = &self.cpu {
+            let per_gib =
+                cpu.s_per_gib.map_or_else(String::new, |cpu| format!("   {cpu:.3} s/GiB"));
+            lines.push(format!(
+                "cpu       {:.2} s   {:.4} ms/request{per_gib}",
+                cpu.seconds, cpu.ms_per_request
+            ));
+        }
+        for (code, count) in &self.errors {
+            lines.push(format!("error     {count} × {code}"));
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+fn name(op: Op) -> String {
+    op.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::super::tally::Tally;
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn report(requests: u64, bytes: u64, cpu_s: Option<f64>) -> Report {
+        let args = Cli::parse_from(["bench", "--op", "get"]).bench;
+        let mut tally = Tally::default();
+        for _ in 0..requests {
+            tally.answered(Duration::from_millis(2), bytes);
+        }
+        let elapsed = Duration::from_secs(2);
+        Report::new(&args, Outcome { tally, elapsed, cpu_s, made: Vec::new() })
+    }
+
+    #[test]
+    fn rates_and_cpu() {
+        let report = report(1000, 1 << 20, Some(0.5));
+        assert!((report.requests_per_s - 500.0).abs() < 1e-9);
+        assert!((report.megabytes_per_s - 524.288).abs() < 1e-9);
+        let cpu = report.cpu.as_ref().unwrap();
+        assert!((cpu.ms_per_request - 0.5).abs() < 1e-9);
+        assert!((cpu.s_per_gib.unwrap() - 0.512).abs() < 1e-9);
+        assert!(report.text().contains("500/s   524.3 MB/s"), "{}", report.text());
+        assert!(report.text().contains("0.5000 ms/request   0.512 s/GiB"), "{}", report.text());
+    }
+
+    #[test]
+    fn a_run_without_bytes_has_no_cost_for_a_gib() {
+        let report = report(10, 0, Some(1.0));
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["requests"], 10);
+        assert!(json["cpu"].get("s_per_gib").is_none());
+    }
+
+    #[test]
+    fn errors_and_emptiness_fail() {
+        assert!(!report(1, 1, None).failed());
+        assert!(report(0, 0, None).failed());
+        let mut refused = report(1, 1, None);
+        refused.errors.insert("SlowDown".to_owned(), 3);
+        assert!(refused.failed());
+        assert!(refused.text().contains("3 × SlowDown"));
+    }
+}

@@ -1,0 +1,250 @@
+//! Makes HTTP requests out of calls, signed as the run asks for.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::http::request::Builder;
+use hyper::{Method, Request, Uri, header};
+use martlet_protocol::{Clock, SystemClock};
+use md5::{Digest, Md5};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+use sha2::Sha256;
+
+use super::args::{BenchArgs, Op, Signing};
+use super::connection::Endpoint;
+use super::plan::{Call, PAGE_KEYS};
+use super::sign::{Identity, Signed, Signer, UNSIGNED_PAYLOAD};
+use super::{BenchError, Result};
+
+/// Presigned URLs outlive every run.
+const EXPIRES_S: u64 = 24 * 60 * 60;
+
+/// One worker's maker of requests. Clones share nothing but the bytes of the body.
+#[derive(Clone)]
+pub(super) struct Requests {
+    pub(super) endpoint: Endpoint,
+    signing: Signing,
+    signer: Signer,
+    bucket: String,
+    prefix: String,
+    /// What every PUT sends.
+    body: Bytes,
+    body_sha256: String,
+    /// Presigned URLs of what is read again and again.
+    presigned: HashMap<String, Uri>,
+}
+
+/// A call in the words of HTTP.
+struct Words {
+    method: Method,
+    path: String,
+    query: String,
+    body: Bytes,
+}
+
+impl Requests {
+    pub(super) fn new(args: &BenchArgs) -> Result<Self> {
+        let endpoint = Endpoint::resolve(&args.endpoint)?;
+        let identity = Identity {
+            access_key: args.access_key.clone(),
+            secret_key: args.secret_key.clone(),
+            region: args.region.clone(),
+        };
+        let body = body(args)?;
+        let signing = args.signing();
+        let body_sha256 = match signing {
+            Signing::Payload => hex::encode(Sha256::digest(&body)),
+            _ => UNSIGNED_PAYLOAD.to_owned(),
+        };
+        Ok(Self {
+            signer: Signer::new(identity, &endpoint.host),
+            endpoint,
+            signing,
+            bucket: args.bucket.clone(),
+            prefix: args.prefix.clone(),
+            body,
+            body_sha256,
+            presigned: HashMap::new(),
+        })
+    }
+
+    /// The same, but signing headers whatever the run does.
+    pub(super) fn signing_headers(&self) -> Self {
+        let signing = Signing::Headers;
+        Self { signing, body_sha256: UNSIGNED_PAYLOAD.to_owned(), ..self.clone() }
+    }
+
+    /// The request for a call.
+    pub(super) fn request(&mut self, call: &Call) -> Request<Full<Bytes>> {
+        let words = self.words(call);
+        let mut request =
+            Request::builder().method(&words.method).header(header::HOST, &self.endpoint.host);
+        if let Call::Range { first, last, .. } = call {
+            request = request.header(header::RANGE, format!("bytes={first}-{last}"));
+        }
+        if let Call::DeleteMany { .. } = call {
+            let md5 = STANDARD.encode(Md5::digest(&words.body));
+            request = request.header("content-md5", md5);
+        }
+        self.sign(request, &words).body(Full::new(words.body)).expect("all parts are plain ASCII")
+    }
+
+    /// Bytes of the body of a call's request, as far as they are an object's.
+    pub(super) fn bytes_sent(&self, call: &Call) -> u64 {
+        if matches!(call, Call::Put { .. }) { self.body.len() as u64 } else { 0 }
+    }
+
+    fn words(&self, call: &Call) -> Words {
+        let bucket = format!("/{}", self.bucket);
+        let object = |method, key: &String| Words {
+            method,
+            path: format!("{bucket}/{key}"),
+            query: String::new(),
+            body: Bytes::new(),
+        };
+        match call {
+            Call::Put { key } => Words { body: self.body.clone(), ..object(Method::PUT, key) },
+            Call::Get { key } | Call::Range { key, .. } => object(Method::GET, key),
+            Call::Delete { key } => object(Method::DELETE, key),
+            Call::List => {
+                let prefix = self.prefix.replace('/', "%2F");
+                let query = format!("list-type=2&max-keys={PAGE_KEYS}&prefix={prefix}%2F");
+                Words { method: Method::GET, path: bucket, query, body: Bytes::new() }
+            }
+            Call::DeleteMany { keys } => Words {
+                method: Method::POST,
+                path: bucket,
+                query: "delete=".to_owned(),
+                body: delete_document(keys).into(),
+            },
+            Call::MakeBucket => bare(Method::PUT, bucket),
+            Call::RemoveBucket => bare(Method::DELETE, bucket),
+        }
+    }
+
+    fn sign(&mut self, request: Builder, words: &Words) -> Builder {
+        let Words { method, path, query, body } = words;
+        let whole = body.len() == self.body.len();
+        let payload = if whole { &self.body_sha256 } else { UNSIGNED_PAYLOAD };
+        let signed = Signed { method: method.as_str(), path, query, payload };
+        let now_ms = SystemClock.now_ms();
+        match self.signing {
+            Signing::None => request.uri(uri(path, query)),
+            Signing::Presigned if method == Method::GET => {
+                let url = self
+                    .presigned
+                    .entry(path.clone())
+                    .or_insert_with(|| uri(path, &self.signer.presign(signed, now_ms, EXPIRES_S)));
+                request.uri(url.clone())
+            }
+            Signing::Presigned => {
+                request.uri(uri(path, &self.signer.presign(signed, now_ms, EXPIRES_S)))
+            }
+            Signing::Headers | Signing::Payload => {
+                let signature = self.signer.headers(signed, now_ms);
+                request
+                    .uri(uri(path, query))
+                    .header("x-amz-date", signature.date)
+                    .header("x-amz-content-sha256", payload)
+                    .header(header::AUTHORIZATION, signature.authorization)
+            }
+        }
+    }
+}
+
+fn bare(method: Method, path: String) -> Words {
+    Words { method, path, query: String::new(), body: Bytes::new() }
+}
+
+fn uri(path: &str, query: &str) -> Uri {
+    let text = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
+    text.parse().expect("paths and queries are canonically encoded")
+}
+
+fn delete_document(keys: &[String]) -> String {
+    let mut xml = "<Delete><Quiet>true</Quiet>".to_owned();
+    for key in keys {
+        write!(xml, "<Object><Key>{key}</Key></Object>").expect("a string takes everything");
+    }
+    xml.push_str("</Delete>");
+    xml
+}
+
+/// Bytes that don't compress. Lists and deletes are about keys, so their objects are small.
+fn body(args: &BenchArgs) -> Result<Bytes> {
+    let size = match args.op {
+        Op::List | Op::Delete => args.size.0.min(1024),
+        _ => args.object_bytes(),
+    };
+    let size = usize::try_from(size).map_err(BenchError::new)?;
+    let mut body = vec![0; size];
+    SmallRng::seed_from_u64(0).fill_bytes(&mut body);
+    Ok(body.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn requests(flags: &str) -> Requests {
+        let line = format!("bench --op get --access-key a --secret-key b{flags}");
+        Requests::new(&Cli::try_parse_from(line.split(' ')).unwrap().bench).unwrap()
+    }
+
+    fn get() -> Call {
+        Call::Get { key: "bench/1".to_owned() }
+    }
+
+    #[test]
+    fn headers_are_signed_unless_the_run_says_otherwise() {
+        let request = requests("").request(&get());
+        assert_eq!(request.uri(), "/martlet-bench/bench/1");
+        assert!(request.headers().contains_key("authorization"));
+        assert_eq!(request.headers()["x-amz-content-sha256"], UNSIGNED_PAYLOAD);
+
+        let request = requests(" --unsigned --prepared").request(&get());
+        assert!(!request.headers().contains_key("authorization"));
+        assert_eq!(request.headers().len(), 1, "{:?}", request.headers());
+    }
+
+    #[test]
+    fn a_presigned_url_is_made_once() {
+        let mut requests = requests(" --presigned");
+        let first = requests.request(&get()).uri().clone();
+        assert!(first.query().unwrap().contains("X-Amz-Signature="));
+        assert_eq!(&first, requests.request(&get()).uri());
+        assert_eq!(requests.presigned.len(), 1);
+    }
+
+    #[test]
+    fn a_signed_payload_is_hashed() {
+        let mut requests = requests(" --signed-payload --size 3");
+        let put = requests.request(&Call::Put { key: "k".to_owned() });
+        let hash = hex::encode(Sha256::digest(&requests.body));
+        assert_eq!(put.headers()["x-amz-content-sha256"], hash.as_str());
+        let list = requests.request(&Call::List);
+        assert_eq!(list.uri().query(), Some("list-type=2&max-keys=1000&prefix=bench%2F"));
+        assert_eq!(list.headers()["x-amz-content-sha256"], UNSIGNED_PAYLOAD);
+    }
+
+    #[test]
+    fn many_keys_are_deleted_at_once() {
+        let call = Call::DeleteMany { keys: vec!["a".to_owned(), "b".to_owned()] };
+        let request = requests("").request(&call);
+        assert_eq!(request.uri(), "/martlet-bench?delete=");
+        assert!(request.headers().contains_key("content-md5"));
+    }
+}

@@ -1,0 +1,84 @@
+//! The stage: the bucket and the objects that a run needs, made before it and removed afterwards.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use super::args::BenchArgs;
+use super::connection::{Connection, Reply};
+use super::plan::{Call, prepared_key};
+use super::requests::Requests;
+use super::{BenchError, Result};
+
+/// Requests under way at a time while objects are made and removed.
+const STAGE_CONCURRENCY: usize = 16;
+/// Keys in one DeleteObjects, as S3 allows.
+const DELETE_KEYS_MAX: usize = 1000;
+
+/// Makes and removes what a run needs.
+pub(super) struct Stage {
+    requests: Requests,
+    prefix: String,
+    objects: u64,
+    bucket_made: AtomicBool,
+}
+
+impl Stage {
+    pub(super) fn new(args: &BenchArgs, requests: &Requests) -> Self {
+        Self {
+            requests: requests.signing_headers(),
+            prefix: args.prefix.clone(),
+            objects: args.objects_prepared(),
+            bucket_made: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes the bucket and its objects.
+    pub(super) async fn prepare(&self) -> Result<()> {
+        match self.send(&Call::MakeBucket).await {
+            Ok(()) => self.bucket_made.store(true, Ordering::Relaxed),
+            Err(code) if code == "BucketAlreadyOwnedByYou" => {}
+            Err(code) => return Err(failed("make the bucket", &code)),
+        }
+        stream::iter(0..self.objects)
+            .map(|index| async move {
+                let key = prepared_key(&self.prefix, index);
+                let call = Call::Put { key };
+                self.send(&call).await.map_err(|code| failed("write an object", &code))
+            })
+            .buffer_unordered(STAGE_CONCURRENCY)
+            .try_collect()
+            .await
+    }
+
+    /// Removes what was prepared, the objects that the run made, and the bucket if it was new.
+    pub(super) async fn clean(&self, made: &[String]) -> Result<()> {
+        let prepared = (0..self.objects).map(|index| prepared_key(&self.prefix, index));
+        let keys: Vec<_> = prepared.chain(made.iter().cloned()).collect();
+        stream::iter(keys.chunks(DELETE_KEYS_MAX))
+            .map(|keys| async move {
+                let call = Call::DeleteMany { keys: keys.to_vec() };
+                self.send(&call).await.map_err(|code| failed("delete the objects", &code))
+            })
+            .buffer_unordered(STAGE_CONCURRENCY)
+            .try_collect::<()>()
+            .await?;
+        if self.bucket_made.load(Ordering::Relaxed) {
+            let removed = self.send(&Call::RemoveBucket).await;
+            removed.map_err(|code| failed("remove the bucket", &code))?;
+        }
+        Ok(())
+    }
+
+    async fn send(&self, call: &Call) -> std::result::Result<(), String> {
+        let mut requests = self.requests.clone();
+        match Connection::new(&requests.endpoint).send(requests.request(call)).await {
+            Reply::Answered(_) => Ok(()),
+            Reply::Refused(code) | Reply::Broken(code) => Err(code),
+        }
+    }
+}
+
+fn failed(what: &str, code: &str) -> BenchError {
+    BenchError::new(format_args!("cannot {what}: {code}"))
+}

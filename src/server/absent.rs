@@ -1,0 +1,117 @@
+//! Stands in for devices that belong to the cluster and aren't there: every answer is "not now".
+//!
+//! It must never be "not found": who asks every device where something is would take that for the
+//! truth.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use martlet_protocol::backend::{
+    Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::{BucketId, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp};
+
+use super::devices::Missing;
+
+/// The devices that aren't there.
+#[derive(Debug)]
+pub(crate) struct Absent(Vec<Missing>);
+
+impl Absent {
+    /// A node of nothing but these.
+    pub(crate) fn new(missing: Vec<Missing>) -> Self {
+        Self(missing)
+    }
+
+    fn refuse<T>(&self, device: DeviceId) -> Result<T> {
+        let missing = self.0.iter().find(|missing| missing.id == device);
+        let reason = missing.map_or("nobody knows it", |missing| &missing.reason);
+        Err(Error::unavailable(format!("device {device} is missing: {reason}")))
+    }
+}
+
+#[async_trait]
+impl Backend for Absent {
+    async fn read(&self, device: DeviceId, _: &RegisterKey, _: Want) -> Result<RegisterView> {
+        self.refuse(device)
+    }
+
+    async fn write(&self, device: DeviceId, _: EntryWrite) -> Result<WriteReply> {
+        self.refuse(device)
+    }
+
+    async fn promise(&self, device: DeviceId, _: &RegisterKey, _: Stamp) -> Result<PromiseReply> {
+        self.refuse(device)
+    }
+
+    async fn list(&self, device: DeviceId, _: &ListRequest) -> Result<ListReply> {
+        self.refuse(device)
+    }
+
+    async fn fence(&self, device: DeviceId, _: BucketFence) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn purge_bucket(&self, device: DeviceId, _: BucketId) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn write_extent(
+        &self,
+        device: DeviceId,
+        _: NewExtent,
+        _: ByteStream,
+    ) -> Result<ExtentRef> {
+        self.refuse(device)
+    }
+
+    async fn read_extent(
+        &self,
+        device: DeviceId,
+        _: ExtentId,
+        _: Range<u64>,
+    ) -> Result<ByteStream> {
+        self.refuse(device)
+    }
+
+    async fn stat_extent(&self, device: DeviceId, _: ExtentId) -> Result<ExtentStat> {
+        self.refuse(device)
+    }
+
+    async fn delete_extents(&self, device: DeviceId, _: &[ExtentId]) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn list_extents(
+        &self,
+        device: DeviceId,
+        _: Option<ExtentId>,
+        _: usize,
+    ) -> Result<Vec<ExtentRecord>> {
+        self.refuse(device)
+    }
+
+    async fn garbage(&self, device: DeviceId, _: u64, _: usize) -> Result<Vec<Garbage>> {
+        self.refuse(device)
+    }
+
+    async fn forget_garbage(&self, device: DeviceId, _: &[GarbageId]) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
+        let status = |missing: &Missing| DeviceStatus {
+            device: missing.id,
+            path: missing.path.clone(),
+            health: DeviceHealth::Offline(missing.reason.clone()),
+            total_bytes: 0,
+            free_bytes: 0,
+            extent_bytes: 0,
+            extents: 0,
+            quarantined: 0,
+        };
+        Ok(self.0.iter().map(status).collect())
+    }
+}

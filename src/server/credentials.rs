@@ -1,0 +1,216 @@
+//! The root credentials: given, kept, or made up at the first start and told once.
+
+use std::fmt::Write;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::folder::DataFolder;
+use super::settings::{Hidden, Settings};
+use crate::failure::Failure;
+
+/// The file in the data folder. A shell can read it too: `set -a; . martlet-data/credentials`.
+pub(crate) const FILE: &str = "credentials";
+const ACCESS_KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
+const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
+/// 20 and 40 characters, as S3 clients expect them.
+const ACCESS_KEY_CHARACTERS: usize = 20;
+const SECRET_KEY_CHARACTERS: usize = 40;
+
+/// An access key and its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    pub(crate) access_key: String,
+    pub(crate) secret_key: Hidden,
+}
+
+impl Credentials {
+    /// Those of the settings, else those of the data folder, else new ones; and whether they are
+    /// new.
+    pub(crate) fn find_or_make(
+        settings: &Settings,
+        folder: &DataFolder,
+    ) -> Result<(Self, bool), Failure> {
+        if let (Some(access_key), Some(secret_key)) =
+            (&settings.root_access_key, &settings.root_secret_key)
+        {
+            let given = Self { access_key: access_key.clone(), secret_key: secret_key.clone() };
+            return Ok((given, false));
+        }
+        if let Some(kept) = Self::read(&folder.join(FILE))? {
+            return Ok((kept, false));
+        }
+        let made = Self::random();
+        folder.replace(FILE, made.file().as_bytes())?;
+        Ok((made, true))
+    }
+
+    /// Those of a data folder, if it has any.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, Failure> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                let sentence =
+                    format!("the credentials in {} can't be read: {error}", path.display());
+                return Err(Failure::refused(sentence));
+            }
+        };
+        if fs::metadata(path).is_ok_and(|it| it.permissions().mode() & 0o077 != 0) {
+            tracing::warn!("others can read {}: chmod 600 it", path.display());
+        }
+        let value = |name: &str| {
+            text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='))
+        };
+        match (value(ACCESS_KEY), value(SECRET_KEY)) {
+            (Some(access_key), Some(secret_key)) => Ok(Some(Self {
+                access_key: access_key.to_owned(),
+                secret_key: Hidden(secret_key.to_owned()),
+            })),
+            _ => Err(Failure::refused(format!(
+                "{} should have the two lines {ACCESS_KEY}=… and {SECRET_KEY}=…; mend it, or remove it \
+                 to have new credentials made",
+                path.display()
+            ))),
+        }
+    }
+
+    fn random() -> Self {
+        Self {
+            access_key: random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", ACCESS_KEY_CHARACTERS),
+            secret_key: Hidden(random_text(
+                b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
+                SECRET_KEY_CHARACTERS,
+            )),
+        }
+    }
+
+    fn file(&self) -> String {
+        format!("{ACCESS_KEY}={}\n{SECRET_KEY}={}\n", self.access_key, self.secret_key.0)
+    }
+
+    /// The token with which the holder of the secret speaks to the admin address.
+    pub(crate) fn admin_token(&self) -> AdminToken {
+        AdminToken(
+            blake3::derive_key("martlet admin token v1", self.secret_key.0.as_bytes()).into(),
+        )
+    }
+
+    /// What is told once, when they are new.
+    pub(crate) fn introduction(&self, s3: SocketAddr, path: &Path) -> String {
+        let Self { access_key, secret_key: Hidden(secret) } = self;
+        let mut text = String::new();
+        let _ = write!(
+            text,
+            "\
+New credentials were made. They are shown this once, and kept in
+  {}
+
+For awscli, paste:
+  export AWS_ACCESS_KEY_ID={access_key}
+  export AWS_SECRET_ACCESS_KEY={secret}
+  export AWS_DEFAULT_REGION=us-east-1
+  export AWS_ENDPOINT_URL=http://{s3}
+  aws s3 mb s3://first && echo hello | aws s3 cp - s3://first/hello && aws s3 ls first
+
+For boto3, paste:
+  import boto3
+  s3 = boto3.client(\"s3\", endpoint_url=\"http://{s3}\", region_name=\"us-east-1\",
+                    aws_access_key_id=\"{access_key}\",
+                    aws_secret_access_key=\"{secret}\")
+",
+            path.display()
+        );
+        text
+    }
+}
+
+/// Proves that its holder knows the root secret, without being it. Comparing takes constant time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AdminToken(blake3::Hash);
+
+impl AdminToken {
+    /// The token as a header carries it.
+    pub(crate) fn to_text(self) -> String {
+        self.0.to_hex().to_string()
+    }
+
+    /// Whether `text` is this token.
+    pub(crate) fn is(self, text: &str) -> bool {
+        blake3::Hash::from_hex(text).is_ok_and(|other| other == self.0)
+    }
+}
+
+/// So many characters of an alphabet whose size is a power of two: then every character is as
+/// likely as any other.
+fn random_text(alphabet: &[u8], characters: usize) -> String {
+    debug_assert!(alphabet.len().is_power_of_two());
+    let mut bytes = vec![0; characters];
+    getrandom::fill(&mut bytes).expect("the operating system provides randomness");
+    bytes.iter().map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, DataFolder) {
+        let place = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(place.path()).unwrap();
+        (place, folder)
+    }
+
+    #[test]
+    fn they_are_made_once_and_kept() {
+        let (_place, folder) = folder();
+        let (made, new) = Credentials::find_or_make(&Settings::default(), &folder).unwrap();
+        assert!(new);
+        assert_eq!((made.access_key.len(), made.secret_key.0.len()), (20, 40));
+        let (kept, new) = Credentials::find_or_make(&Settings::default(), &folder).unwrap();
+        assert!(!new);
+        assert_eq!(kept, made);
+        assert_ne!(Credentials::random(), made);
+    }
+
+    #[test]
+    fn given_ones_win_and_are_not_kept() {
+        let (_place, folder) = folder();
+        let settings = Settings {
+            root_access_key: Some("abc".into()),
+            root_secret_key: Some(Hidden("12345678".into())),
+            ..Settings::default()
+        };
+        let (given, new) = Credentials::find_or_make(&settings, &folder).unwrap();
+        assert_eq!((given.access_key.as_str(), new), ("abc", false));
+        assert!(!folder.join(FILE).exists());
+    }
+
+    #[test]
+    fn a_broken_file_is_told_and_not_replaced() {
+        let (_place, folder) = folder();
+        fs::write(folder.join(FILE), "something else").unwrap();
+        let refusal = Credentials::find_or_make(&Settings::default(), &folder).unwrap_err();
+        assert!(refusal.to_string().contains("mend it"), "{refusal}");
+        assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), "something else");
+    }
+
+    #[test]
+    fn only_the_secret_makes_the_token() {
+        let made = Credentials::random();
+        let token = made.admin_token();
+        assert!(token.is(&token.to_text()));
+        assert!(!token.is(&Credentials::random().admin_token().to_text()));
+        assert!(!token.is("") && !token.is(&made.secret_key.0));
+    }
+
+    #[test]
+    fn the_introduction_has_lines_for_both_clients() {
+        let made = Credentials::random();
+        let text = made.introduction("127.0.0.1:9000".parse().unwrap(), Path::new("/x"));
+        for line in ["export AWS_SECRET_ACCESS_KEY=", "boto3.client(", "http://127.0.0.1:9000"] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Connections: accepting them, turning away what is too many, and letting them finish.
+//!
+//! ```text
+//! accept ─┬─ a place is free ─▶ one task: HTTP/1.1 until the client or the server has enough
+//!         └─ none is ─────────▶ 503 and closed
+//! stop ───▶ nobody new; each connection ends after the request it is serving, or at the deadline
+//! ```
+
+use std::convert::Infallible;
+use std::error::Error as StdError;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::patient::Patient;
+use crate::failure::Failure;
+
+/// What a connection may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Connections at a time.
+    pub(crate) connections: usize,
+    /// Until a request's head is there, and between requests.
+    pub(crate) header_timeout: Duration,
+    /// Until the client takes more of a reply.
+    pub(crate) write_idle: Duration,
+    /// Bytes of a request's head, and so of the read buffer.
+    pub(crate) head_bytes: usize,
+}
+
+/// Bodies are read in pieces of at most this, or of the longest head that is allowed.
+const READ_BUFFER_BYTES_MIN: usize = 256 * 1024;
+const HEADERS_MAX: usize = 128;
+/// How long someone who is turned away is spoken to.
+const FAREWELL: Duration = Duration::from_secs(1);
+const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+    retry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+/// After an error of `accept` (out of file descriptors, most likely).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Binds an address, or says in a sentence why not.
+pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => Failure::refused(format!(
+            "the address {address} is in use: stop what listens there, or choose another with {flag}"
+        )),
+        _ => Failure::refused(format!("nothing can listen on {address}: {error}")),
+    })
+}
+
+/// Serves connections until `stop`, then lets those under way finish for at most `drain`. Whether
+/// all of them did.
+pub(crate) async fn serve<S, B>(
+    listener: TcpListener,
+    service: S,
+    limits: Limits,
+    mut stop: watch::Receiver<bool>,
+    drain: Duration,
+) -> bool
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            () = told(&mut stop) => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        match places.clone().try_acquire_owned() {
+            Ok(place) => {
+                connections.spawn(converse(stream, service.clone(), limits, stop.clone(), place));
+            }
+            Err(_) => drop(connections.spawn(turn_away(stream))),
+        }
+    }
+    drop(listener);
+    finish(connections, drain).await
+}
+
+/// Waits for connections that were told to end; cuts off what takes too long.
+async fn finish(mut connections: JoinSet<()>, drain: Duration) -> bool {
+    let deadline = Instant::now() + drain;
+    while !connections.is_empty() {
+        if timeout_at(deadline, connections.join_next()).await.is_err() {
+            tracing::warn!(cut_off = connections.len(), "requests took too long to finish");
+            connections.shutdown().await;
+            return false;
+        }
+    }
+    true
+}
+
+/// One connection to its end.
+async fn converse<S, B>(
+    stream: TcpStream,
+    service: S,
+    limits: Limits,
+    mut stop: watch::Receiver<bool>,
+    _place: OwnedSemaphorePermit,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection ended before it began");
+        return;
+    }
+    let io = TokioIo::new(Patient::new(stream, limits.write_idle));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(limits.head_bytes.max(READ_BUFFER_BYTES_MIN))
+        // A client may close its side once it has sent its request, and still wait for the reply.
+        .half_close(true)
+        .serve_connection(io, service);
+    let mut connection = pin!(connection);
+    let outcome = tokio::select! {
+        outcome = connection.as_mut() => outcome,
+        () = told(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Waits for the word to stop. Whoever could give it and is gone has given it.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn turn_away(mut stream: TcpStream) {
+    let farewell = async {
+        stream.write_all(TOO_MANY).await?;
+        stream.shutdown().await
+    };
+    // Whoever does not even take a refusal is left.
+    let _ = tokio::time::timeout(FAREWELL, farewell).await;
+}

@@ -1,0 +1,105 @@
+"""Checksums of whole objects: verified, stored, returned."""
+
+import base64
+import hashlib
+import os
+
+import pytest
+
+from harness import wire
+from harness.checksums import ALGORITHMS, checksum
+from harness.sigv4 import sha256
+from helpers import absent, assert_refused, get, refused
+
+
+@pytest.mark.parametrize("size", [0, 1000, 100_000])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_stored_and_returned(server, s3, bucket, algorithm, size):
+    data = os.urandom(size)
+    name, value = f"x-amz-checksum-{algorithm}", checksum(algorithm, data)
+    reply = wire.request(server, "PUT", f"/{bucket}/k", {name: value}, data)
+    assert reply.status == 200 and reply.headers[name] == value
+    for method in ("GET", "HEAD"):
+        reply = wire.request(server, method, f"/{bucket}/k", {"x-amz-checksum-mode": "ENABLED"})
+        assert reply.headers[name] == value and reply.headers["x-amz-checksum-type"] == "FULL_OBJECT"
+        assert name not in wire.request(server, method, f"/{bucket}/k").headers
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_wrong(server, s3, bucket, algorithm):
+    name = f"x-amz-checksum-{algorithm}"
+    reply = wire.request(server, "PUT", f"/{bucket}/k", {name: checksum(algorithm, b"other")}, b"data")
+    assert_refused(reply, 400, "BadDigest")
+    for nonsense in ("x", "AAAA", "!!!!", checksum(algorithm, b"data")[:-4]):
+        reply = wire.request(server, "PUT", f"/{bucket}/k", {name: nonsense}, b"data")
+        assert_refused(reply, 400, "InvalidRequest")
+    absent(s3, bucket, "k")
+
+
+def test_two_at_once_or_of_an_unknown_kind(server, s3, bucket):
+    headers = {"x-amz-checksum-crc32": checksum("crc32", b"data"),
+               "x-amz-checksum-sha1": checksum("sha1", b"data")}
+    assert_refused(wire.request(server, "PUT", f"/{bucket}/k", headers, b"data"), 400, "InvalidRequest")
+    for headers in ({"x-amz-checksum-md4": "AAAA"}, {"x-amz-sdk-checksum-algorithm": "MD4"}):
+        reply = wire.request(server, "PUT", f"/{bucket}/k", headers, b"data")
+        assert_refused(reply, 400, "InvalidRequest")
+    absent(s3, bucket, "k")
+
+
+def test_content_md5(server, s3, bucket):
+    good = base64.b64encode(hashlib.md5(b"data").digest()).decode()
+    bad = base64.b64encode(hashlib.md5(b"other").digest()).decode()
+    put = lambda value: wire.request(server, "PUT", f"/{bucket}/k", {"content-md5": value}, b"data")
+    assert_refused(put(bad), 400, "BadDigest")
+    for nonsense in ("", "x", "AAAA", good[:-2], good + "AA"):
+        assert_refused(put(nonsense), 400, "InvalidDigest")
+    absent(s3, bucket, "k")
+    assert put(good).status == 200
+
+
+def test_content_sha256(server, s3, bucket):
+    target = f"/{bucket}/k"
+    reply = wire.request(server, "PUT", target, body=b"data", payload=sha256(b"other"))
+    assert_refused(reply, 400, "XAmzContentSHA256Mismatch")
+    for nonsense in ("x", "0" * 63, "STREAMING-NONSENSE"):
+        reply = wire.request(server, "PUT", target, body=b"data", payload=nonsense)
+        assert_refused(reply, 400, "InvalidArgument", "InvalidRequest", "XAmzContentSHA256Mismatch")
+    absent(s3, bucket, "k")
+    assert wire.request(server, "PUT", target, body=b"data", payload=sha256(b"data")).status == 200
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "crc64nvme"])
+def test_boto3_sends_trailers(s3, bucket, algorithm):
+    data = os.urandom(300_000)
+    put = s3.put_object(Bucket=bucket, Key="k", Body=data, ChecksumAlgorithm=algorithm.upper())
+    assert put[f"Checksum{algorithm.upper()}"] == checksum(algorithm, data)
+    response = s3.get_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert response[f"Checksum{algorithm.upper()}"] == checksum(algorithm, data)
+    assert response["Body"].read() == data
+
+
+def test_a_copy_keeps_its_checksum(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="a", Body=b"data", ChecksumSHA256=checksum("sha256", b"data"))
+    s3.copy_object(Bucket=bucket, Key="b", CopySource={"Bucket": bucket, "Key": "a"})
+    head = s3.head_object(Bucket=bucket, Key="b", ChecksumMode="ENABLED")
+    assert head["ChecksumSHA256"] == checksum("sha256", b"data")
+
+
+def test_a_part_is_checked(s3, bucket):
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+    where = {"Bucket": bucket, "Key": "k", "UploadId": upload, "PartNumber": 1}
+    with refused("BadDigest", 400):
+        s3.upload_part(**where, Body=b"data", ChecksumCRC32=checksum("crc32", b"other"))
+    s3.upload_part(**where, Body=b"data", ChecksumCRC32=checksum("crc32", b"data"))
+    assert len(s3.list_parts(Bucket=bucket, Key="k", UploadId=upload)["Parts"]) == 1
+
+
+def test_delete_many_wants_a_digest(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    body = b"<Delete><Object><Key>k</Key></Object></Delete>"
+    reply = wire.request(server, "POST", f"/{bucket}?delete", body=body)
+    assert_refused(reply, 400, "InvalidRequest")
+    wrong = base64.b64encode(hashlib.md5(b"other").digest()).decode()
+    reply = wire.request(server, "POST", f"/{bucket}?delete", {"content-md5": wrong}, body)
+    assert_refused(reply, 400, "BadDigest")
+    assert get(s3, bucket, "k") == b"x"

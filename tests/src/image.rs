@@ -1,0 +1,77 @@
+//! Small ext4 file systems in files, to be filled, broken and taken away.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// A file system that is mounted while this lives.
+#[derive(Debug)]
+pub struct Image {
+    folder: tempfile::TempDir,
+    mounted: bool,
+}
+
+impl Image {
+    /// Makes and mounts one of so many MiB, or says loudly why not.
+    pub fn new(test: &str, mib: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut image = Self { folder, mounted: false };
+        let file = image.folder.path().join("image");
+        File::create(&file).unwrap().set_len(mib << 20).unwrap();
+        std::fs::create_dir(image.path()).unwrap();
+        let made = run("mkfs.ext4", &["-q", "-F", "-m", "0", file.to_str().unwrap()]);
+        if !made || !image.mount() {
+            println!("SKIPPED {test}: it needs root, mkfs.ext4 and a loop device to mount");
+            return None;
+        }
+        Some(image)
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("mnt")
+    }
+
+    /// Mounts it, whether for the first time or again.
+    pub fn mount(&mut self) -> bool {
+        let (file, path) = (self.folder.path().join("image"), self.path());
+        self.mounted =
+            run("mount", &["-o", "loop", file.to_str().unwrap(), path.to_str().unwrap()]);
+        self.mounted
+    }
+
+    /// Takes it away; a process that has files open there keeps it busy for a moment.
+    pub fn unmount(&mut self) {
+        for _ in 0..100 {
+            if !self.mounted || run("umount", &[self.path().to_str().unwrap()]) {
+                self.mounted = false;
+                return;
+            }
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        panic!("{} can't be unmounted", self.path().display());
+    }
+
+    /// Cuts its power: what was not synced is gone, and every later call fails with EIO.
+    pub fn cut_power(&self) -> bool {
+        // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
+        let script = "import fcntl, os, struct, sys\n\
+            fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+        run("python3", &["-c", script, self.path().to_str().unwrap()])
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        if self.mounted {
+            // Lazily: a failed test may have left something open.
+            run("umount", &["--lazy", self.path().to_str().unwrap()]);
+        }
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    let output = Command::new(program).args(arguments).output();
+    output.is_ok_and(|output| output.status.success())
+}

@@ -1,0 +1,23 @@
+//! What tests of real servers share, and what the test of the repository's own structure needs.
+//!
+//! * [`server`]: one `martlet server` process on ports and folders of its own.
+//! * [`s3`]: a client that signs requests and sends exactly what a test says, no more.
+//! * [`bytes`]: bodies whose bytes say which object they belong to.
+//! * [`history`]: what must be true of objects after a load that was cut off.
+//! * [`image`]: small file systems to be filled, broken and taken away.
+//! * [`process`]: what the kernel knows of a process.
+//! * [`workspace`]: the repository's files and crates.
+//!
+//! A test that can't go on panics with what it saw, so `unwrap` is the right word here.
+#![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
+
+pub mod bytes;
+pub mod history;
+pub mod image;
+pub mod process;
+pub mod s3;
+pub mod server;
+pub mod workspace;
+
+pub use s3::{Reply, S3};
+pub use server::{Server, Setup};

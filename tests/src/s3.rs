@@ -1,0 +1,226 @@
+//! A small S3 client: it signs requests and sends exactly what a test says, no more.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::{Duration, UNIX_EPOCH};
+
+use ::bytes::Bytes;
+use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{HeaderMap, Request, Response};
+use hyper_util::rt::TokioIo;
+use martlet_protocol::{Clock, SystemClock};
+use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
+use time::macros::format_description;
+use tokio::net::TcpStream;
+
+/// The access key of servers that tests start.
+pub const ACCESS_KEY: &str = "MARTLETTESTACCESSKEY";
+/// Its secret.
+pub const SECRET_KEY: &str = "martlet-test-secret-key-with/slash+plus";
+
+const REGION: &str = "us-east-1";
+const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
+
+/// Why there is no reply: the server hung up, or is not there at all.
+pub type Lost = String;
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl Reply {
+    /// A header as text; empty when it is not there.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// What stands between `<name>` and `</name>`, each time.
+    pub fn all(&self, name: &str) -> Vec<String> {
+        let text = self.text();
+        let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+        let inner = text.split(&open).skip(1).filter_map(|rest| rest.split(&close).next());
+        inner.map(str::to_owned).collect()
+    }
+}
+
+/// A client with one connection, which is opened again when it is gone.
+pub struct S3 {
+    address: SocketAddr,
+    access_key: String,
+    secret_key: String,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl S3 {
+    /// A client with the keys of servers that tests start.
+    pub fn new(address: SocketAddr) -> Self {
+        Self::with_keys(address, ACCESS_KEY, SECRET_KEY)
+    }
+
+    /// A client with these keys.
+    pub fn with_keys(address: SocketAddr, access_key: &str, secret_key: &str) -> Self {
+        let (access_key, secret_key) = (access_key.to_owned(), secret_key.to_owned());
+        Self { address, access_key, secret_key, connection: None }
+    }
+
+    /// Makes a bucket; panics if it is refused.
+    pub async fn make_bucket(&mut self, bucket: &str) {
+        let reply = self.send("PUT", &format!("/{bucket}"), Bytes::new()).await.unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+
+    /// Stores an object.
+    pub async fn put(&mut self, target: &str, body: Bytes) -> Result<Reply, Lost> {
+        self.send("PUT", target, body).await
+    }
+
+    /// Reads an object.
+    pub async fn get(&mut self, target: &str) -> Result<Reply, Lost> {
+        self.send("GET", target, Bytes::new()).await
+    }
+
+    /// Deletes an object.
+    pub async fn delete(&mut self, target: &str) -> Result<Reply, Lost> {
+        self.send("DELETE", target, Bytes::new()).await
+    }
+
+    /// The keys of a bucket, page by page.
+    pub async fn keys(&mut self, bucket: &str) -> Vec<String> {
+        let mut keys: Vec<String> = Vec::new();
+        loop {
+            let after = keys.last().map(|key| format!("&start-after={}", encoded(key)));
+            let query = format!("list-type=2{}", after.unwrap_or_default());
+            let reply = self.get(&format!("/{bucket}?{query}")).await.unwrap();
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            keys.extend(reply.all("Key"));
+            if reply.all("IsTruncated") != ["true"] {
+                return keys;
+            }
+        }
+    }
+
+    /// Sends a signed request. Path and query of `target` are in their canonical form.
+    pub async fn send(&mut self, method: &str, target: &str, body: Bytes) -> Result<Reply, Lost> {
+        let request = self.request(method, target, body);
+        let outcome = self.exchange(request).await;
+        if outcome.is_err() {
+            self.connection = None;
+        }
+        outcome
+    }
+
+    /// The request, signed by its headers.
+    pub fn request(&self, method: &str, target: &str, body: Bytes) -> Request<Full<Bytes>> {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (date, authorization) = self.sign(method, path, query);
+        Request::builder()
+            .method(method)
+            .uri(target)
+            .header("host", self.address.to_string())
+            .header("x-amz-content-sha256", UNSIGNED)
+            .header("x-amz-date", date)
+            .header("authorization", authorization)
+            .body(Full::new(body))
+            .unwrap()
+    }
+
+    /// The head of a request as it goes over the wire, for tests that send it by hand.
+    pub fn head(&self, method: &str, target: &str, length: usize) -> String {
+        let request = self.request(method, target, Bytes::new());
+        let mut head = format!("{method} {target} HTTP/1.1\r\ncontent-length: {length}\r\n");
+        for (name, value) in request.headers() {
+            let _ = write!(head, "{name}: {}\r\n", value.to_str().unwrap());
+        }
+        head + "\r\n"
+    }
+
+    fn sign(&self, method: &str, path: &str, query: &str) -> (String, String) {
+        let now = UNIX_EPOCH + Duration::from_millis(SystemClock.now_ms());
+        let date = OffsetDateTime::from(now)
+            .format(format_description!("[year][month][day]T[hour][minute][second]Z"))
+            .unwrap();
+        let (host, names) = (self.address, "host;x-amz-content-sha256;x-amz-date");
+        let canonical = format!(
+            "{method}\n{path}\n{query}\nhost:{host}\nx-amz-content-sha256:{UNSIGNED}\n\
+             x-amz-date:{date}\n\n{names}\n{UNSIGNED}"
+        );
+        let scope = format!("{}/{REGION}/s3/aws4_request", &date[..8]);
+        let hash = hex::encode(Sha256::digest(canonical));
+        let key = generate_signing_key(&self.secret_key, now, REGION, "s3");
+        let text = format!("AWS4-HMAC-SHA256\n{date}\n{scope}\n{hash}");
+        let signature = calculate_signature(key, text.as_bytes());
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 Credential={}/{scope},SignedHeaders={names},Signature={signature}",
+            self.access_key
+        );
+        (date, authorization)
+    }
+
+    async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Reply, Lost> {
+        let usable = match &mut self.connection {
+            Some(connection) => connection.ready().await.is_ok(),
+            None => false,
+        };
+        if !usable {
+            self.connection = Some(connect(self.address).await?);
+        }
+        let connection = self.connection.as_mut().expect("it was opened");
+        collect(connection.send_request(request).await.map_err(lost)?).await
+    }
+}
+
+/// Sends an unsigned request on a connection of its own.
+pub async fn plain(address: SocketAddr, path: &str) -> Result<Reply, Lost> {
+    let mut connection = connect(address).await?;
+    let request = Request::get(path).header("host", address.to_string());
+    let request = request.body(Full::default()).unwrap();
+    collect(connection.send_request(request).await.map_err(lost)?).await
+}
+
+/// A text as a canonical query has it.
+pub fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => write!(encoded, "%{byte:02X}").unwrap(),
+        }
+    }
+    encoded
+}
+
+async fn connect(address: SocketAddr) -> Result<SendRequest<Full<Bytes>>, Lost> {
+    let stream = TcpStream::connect(address).await.map_err(lost)?;
+    stream.set_nodelay(true).map_err(lost)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
+}
+
+async fn collect(response: Response<Incoming>) -> Result<Reply, Lost> {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map_err(lost)?.to_bytes();
+    Ok(Reply { status: head.status.as_u16(), headers: head.headers, body })
+}
+
+fn lost(error: impl std::fmt::Display) -> Lost {
+    error.to_string()
+}

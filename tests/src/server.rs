@@ -1,0 +1,287 @@
+//! One `martlet server` process, on ports and folders of its own.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::sleep;
+
+use crate::s3::{self, ACCESS_KEY, S3, SECRET_KEY};
+
+/// How long a server may take to be ready, or to end; machines that build meanwhile are slow.
+const PATIENCE: Duration = Duration::from_mins(1);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The binary under test: `MARTLET_BIN`, or the one that was built beside these tests.
+pub fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("MARTLET_BIN") {
+        return path.into();
+    }
+    let here = std::env::current_exe().unwrap();
+    let path = here.ancestors().nth(2).unwrap().join("martlet");
+    assert!(path.is_file(), "there is no {}: build it or set MARTLET_BIN", path.display());
+    path
+}
+
+/// `martlet` with arguments, in an environment without settings.
+pub fn martlet(arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("MARTLET_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs `martlet` to its end.
+pub fn finished(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+/// How a server is started. Each start of the same setup takes free ports.
+#[derive(Debug)]
+pub struct Setup {
+    folder: tempfile::TempDir,
+    flags: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Setup {
+    /// A data folder of its own, the tests' keys, and a ballast that a small disk can hold.
+    pub fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("martlet-test-").tempdir().unwrap();
+        Self { folder, flags: Vec::new(), environment: Vec::new() }
+            .set("MARTLET_ROOT_ACCESS_KEY", ACCESS_KEY)
+            .set("MARTLET_ROOT_SECRET_KEY", SECRET_KEY)
+            .set("MARTLET_RESERVE", "16MiB")
+    }
+
+    /// Sets a variable of the environment.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.environment.retain(|(other, _)| other != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Leaves a variable unset.
+    #[must_use]
+    pub fn unset(mut self, name: &str) -> Self {
+        self.environment.retain(|(other, _)| other != name);
+        self
+    }
+
+    /// Adds flags.
+    #[must_use]
+    pub fn flags(mut self, flags: &[&str]) -> Self {
+        self.flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        self
+    }
+
+    /// A place below the folder of this test.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The data folder.
+    pub fn data_dir(&self) -> PathBuf {
+        self.join("data")
+    }
+
+    /// The command that starts it on ports that are free.
+    pub fn command(&self) -> Command {
+        let data_dir = self.data_dir();
+        let mut command = martlet(&["server", "--data-dir", data_dir.to_str().unwrap()]);
+        let given = |flag: &str| self.flags.iter().any(|other| other == flag);
+        for flag in ["--s3-address", "--admin-address"] {
+            if !given(flag) && !given("--config") {
+                command.args([flag, "127.0.0.1:0"]);
+            }
+        }
+        command.args(&self.flags).envs(self.environment.iter().cloned());
+        command
+    }
+
+    /// Starts it and expects it to refuse: the exit code, and what it says last.
+    pub fn refusal(&self) -> (i32, String) {
+        let output = finished(&mut self.command());
+        let text = String::from_utf8(output.stderr).unwrap();
+        let last = text.lines().rfind(|line| line.starts_with("martlet: ")).unwrap_or_default();
+        let code = output.status.code().unwrap_or_else(|| panic!("it was killed: {text}"));
+        assert!(!last.is_empty() || code == 2, "no sentence in: {text}");
+        (code, if last.is_empty() { text } else { last.to_owned() })
+    }
+
+    /// Starts it, and waits until it serves.
+    pub async fn start(&self) -> Server {
+        let mut server = self.spawn();
+        server.wait_until_ready().await;
+        server
+    }
+
+    /// Starts it, and waits for nothing but its addresses.
+    fn spawn(&self) -> Server {
+        let (out, err) = (self.join("out"), self.join("err"));
+        let process = self
+            .command()
+            .stdout(File::create(&out).unwrap())
+            .stderr(File::create(&err).unwrap())
+            .spawn()
+            .unwrap();
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        Server { process, out, err, s3_address: nowhere, admin_address: nowhere }
+    }
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A server process. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    process: Child,
+    out: PathBuf,
+    err: PathBuf,
+    /// Where it speaks S3.
+    pub s3_address: SocketAddr,
+    /// Where operators ask.
+    pub admin_address: SocketAddr,
+}
+
+impl Server {
+    /// A client with the tests' keys.
+    pub fn client(&self) -> S3 {
+        S3::new(self.s3_address)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it printed.
+    pub fn printed(&self) -> String {
+        fs::read_to_string(&self.out).unwrap_or_default()
+    }
+
+    /// What it logged.
+    pub fn logged(&self) -> String {
+        fs::read_to_string(&self.err).unwrap_or_default()
+    }
+
+    /// What the admin address answers.
+    pub async fn admin(&self, path: &str) -> Result<s3::Reply, s3::Lost> {
+        s3::plain(self.admin_address, path).await
+    }
+
+    /// The sum of all samples of a metric; zero if there is none.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let text = self.admin("/metrics").await.unwrap().text();
+        let sample = |line: &str| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let matches = series.split('{').next() == Some(name);
+            matches.then(|| value.parse::<f64>().unwrap())
+        };
+        text.lines().filter_map(sample).sum()
+    }
+
+    /// Waits until a metric is as wanted.
+    pub async fn wait_for_metric(&self, name: &str, wanted: impl Fn(f64) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let value = self.metric(name).await;
+            if wanted(value) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{name} stays {value}\n{}", self.logged());
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Runs `martlet admin` against it.
+    pub fn ask(&self, arguments: &[&str]) -> Output {
+        let address = self.admin_address.to_string();
+        let mut command = martlet(&["admin", "--admin-address", &address]);
+        finished(command.env("MARTLET_ROOT_SECRET_KEY", SECRET_KEY).args(arguments))
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub async fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.ended().await
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.logged());
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Kills it, as `kill -9` does.
+    pub fn kill(&mut self) {
+        let _ = self.process.kill();
+        self.process.wait().unwrap();
+    }
+
+    async fn wait_until_ready(&mut self) {
+        let begun = Instant::now();
+        while !self.is_ready().await {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                panic!("it ended with {status}:\n{}", self.logged());
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not become ready:\n{}", self.logged());
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn is_ready(&mut self) -> bool {
+        let s3 = address_after(&self.printed(), "Martlet serves S3 at http://");
+        let admin = address_after(&self.logged(), " address=");
+        let (Some(s3), Some(admin)) = (s3, admin) else { return false };
+        (self.s3_address, self.admin_address) = (s3, admin);
+        self.admin("/readyz").await.is_ok_and(|reply| reply.status == 200)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn address_after(text: &str, words: &str) -> Option<SocketAddr> {
+    let (_, rest) = text.split_once(words)?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// Bytes that a folder and everything below it takes on disk.
+pub fn disk_bytes(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).sum()
+}

@@ -1,0 +1,149 @@
+//! The repository's files and crates, as the structure test reads them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().expect("the tests are a folder of the repository").to_owned()
+}
+
+/// Folders that hold nothing that people wrote.
+const SKIPPED: [&str; 7] =
+    [".git", "target", "martlet-data", "node_modules", ".venv", "__pycache__", ".pytest_cache"];
+
+/// All files below the root for which `wanted` holds, in the order of their paths.
+pub fn files(wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    walk(&root(), &mut |path| {
+        if wanted(path) {
+            found.push(path.to_owned());
+        }
+    });
+    found.sort();
+    found
+}
+
+fn walk(folder: &Path, visit: &mut impl FnMut(&Path)) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            if !SKIPPED.contains(&entry.file_name().to_str().unwrap_or_default()) {
+                walk(&path, visit);
+            }
+        } else {
+            visit(&path);
+        }
+    }
+}
+
+/// All Rust files.
+pub fn rust_files() -> Vec<PathBuf> {
+    files(|path| path.extension().is_some_and(|extension| extension == "rs"))
+}
+
+/// A path as people write it.
+pub fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+/// Names of packages that a crate of the workspace depends on itself, tests aside.
+pub type Dependencies = BTreeMap<String, Vec<String>>;
+
+/// The crates of the workspace and what each depends on.
+pub fn dependencies() -> Dependencies {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    packages.iter().map(|package| (text(&package["name"]), direct(package))).collect()
+}
+
+fn direct(package: &serde_json::Value) -> Vec<String> {
+    let all = package["dependencies"].as_array().unwrap();
+    let built_in = all.iter().filter(|dependency| dependency["kind"] != "dev");
+    built_in.map(|dependency| text(&dependency["name"])).collect()
+}
+
+fn text(value: &serde_json::Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+/// A function of a file: its name, where it begins, and its lines from `fn` to the closing brace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// The name.
+    pub name: String,
+    /// Number of its first line, from 1.
+    pub line: usize,
+    /// How many lines it has.
+    pub lines: usize,
+}
+
+/// The functions of a formatted source text: each ends at the first brace as far to the left as
+/// its beginning.
+pub fn functions(source: &str) -> Vec<Function> {
+    let lines: Vec<&str> = source.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let Some(name) = function_name(code) else { continue };
+        let margin = &line[..line.len() - code.len()];
+        let end = format!("{margin}}}");
+        let body = lines[at..].iter().position(|line| *line == end);
+        // A signature without a body, or a body in its own line, ends where a semicolon or brace does.
+        let head = lines[at..].iter().position(|line| line.ends_with(';') || line.ends_with('}'));
+        let Some(last) = body.into_iter().chain(head.filter(|head| *head == 0)).min() else {
+            continue;
+        };
+        found.push(Function { name, line: at + 1, lines: last + 1 });
+    }
+    found
+}
+
+fn function_name(code: &str) -> Option<String> {
+    let mut rest = code;
+    for word in ["pub(crate) ", "pub(super) ", "pub ", "const ", "async ", "unsafe "] {
+        rest = rest.strip_prefix(word).unwrap_or(rest);
+    }
+    let name = rest.strip_prefix("fn ")?;
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    Some(name[..end].to_owned())
+}
+
+/// How many lines of a source text come before its inline tests.
+pub fn production_lines(source: &str) -> usize {
+    let lines: Vec<&str> = source.lines().collect();
+    let inline = |at: &usize| {
+        lines[*at] == "#[cfg(test)]" && lines.get(at + 1).is_some_and(|next| next.ends_with('{'))
+    };
+    (0..lines.len()).find(inline).unwrap_or(lines.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_are_found_and_measured() {
+        let source = "fn one() {\n    1\n}\n\nimpl X {\n    pub(crate) async fn two(\n        &self,\n    ) {\n        if x {\n        }\n    }\n    fn three();\n}\n";
+        let found: Vec<_> =
+            functions(source).into_iter().map(|it| (it.name, it.line, it.lines)).collect();
+        assert_eq!(found, [("one".into(), 1, 3), ("two".into(), 6, 6), ("three".into(), 12, 1)]);
+    }
+
+    #[test]
+    fn inline_tests_are_no_production_lines() {
+        assert_eq!(production_lines("a\nb\n#[cfg(test)]\nmod tests {\n}\n"), 2);
+        assert_eq!(production_lines("a\n#[cfg(test)]\nmod tests;\n"), 3);
+    }
+}

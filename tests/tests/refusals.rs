@@ -1,0 +1,94 @@
+//! Starts that can't work: one sentence each, 2 for usage and 1 for the rest, and nothing is harmed.
+#![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
+
+use std::fs;
+use std::net::TcpListener;
+
+use bytes::Bytes;
+use martlet_tests::Setup;
+
+/// Expects a refusal with this code, all of it in one sentence with these words.
+fn refuses(setup: &Setup, code: i32, words: &str) {
+    let (found, sentence) = setup.refusal();
+    assert_eq!(found, code, "{sentence}");
+    assert!(sentence.contains(words), "\"{words}\" is not in: {sentence}");
+    assert!(!sentence.contains("panicked"), "{sentence}");
+}
+
+#[test]
+fn flags_and_settings_that_make_no_sense() {
+    refuses(&Setup::new().flags(&["--no-such-flag"]), 2, "--no-such-flag");
+    refuses(&Setup::new().flags(&["--s3-address", "here"]), 2, "here");
+    refuses(&Setup::new().unset("MARTLET_ROOT_SECRET_KEY"), 2, "set both MARTLET_ROOT_ACCESS_KEY");
+    refuses(&Setup::new().set("MARTLET_ROOT_SECRET_KEY", "short"), 2, "at least 8 characters");
+    refuses(&Setup::new().set("MARTLET_HEADER_TIMEOUT", "soon"), 2, "write 500ms, 30s, 5m or 1h");
+    refuses(&Setup::new().flags(&["--config", "/no/such/file"]), 2, "/no/such/file");
+    let setup = Setup::new();
+    let file = setup.join("martlet.toml");
+    fs::write(&file, "port = 9000\ns3_address = '127.0.0.1:0'").unwrap();
+    let setup = setup.flags(&["--config", file.to_str().unwrap()]);
+    refuses(&setup, 2, "there is no setting \"port\"");
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_data_folder() {
+    let setup = Setup::new();
+    let server = setup.start().await;
+    // Its output would go where the first server's goes: the command is asked without it.
+    refuses(&setup, 1, "another server is using the data folder");
+    server.client().make_bucket("still-here").await;
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_device() {
+    let first = Setup::new();
+    let device = first.join("disk").display().to_string();
+    let first = first.flags(&["--device", &device]);
+    let server = first.start().await;
+    refuses(&Setup::new().flags(&["--device", &device]), 1, &device);
+    server.client().make_bucket("still-here").await;
+}
+
+#[test]
+fn a_port_in_use() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for flag in ["--s3-address", "--admin-address"] {
+        let words = format!("the address {address} is in use");
+        refuses(&Setup::new().flags(&[flag, &address]), 1, &words);
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written() {
+    // Not even root can make a folder there.
+    refuses(&Setup::new().flags(&["--data-dir", "/proc/martlet"]), 2, "--data-dir");
+    let setup = Setup::new();
+    fs::write(setup.data_dir(), "a file is in the way").unwrap();
+    refuses(&setup, 1, "can't be made");
+    let setup = Setup::new().flags(&["--device", "/proc/martlet"]);
+    refuses(&setup, 1, "/proc/martlet");
+}
+
+#[tokio::test]
+async fn a_newer_format_is_left_alone() {
+    for file in ["cluster.json", "device0/format.json"] {
+        let setup = Setup::new();
+        let mut server = setup.start().await;
+        let mut client = server.client();
+        client.make_bucket("b").await;
+        client.put("/b/k", Bytes::from_static(b"kept")).await.unwrap();
+        assert!(server.stop().await.success());
+        let path = setup.data_dir().join(file);
+        let old = fs::read_to_string(&path).unwrap();
+        let newer = old.replacen("\"format\": 1", "\"format\": 2", 1);
+        let newer = newer.replacen("\"format\":1", "\"format\":2", 1);
+        assert_ne!(newer, old, "{old}");
+        fs::write(&path, &newer).unwrap();
+        refuses(&setup, 1, "newer martlet");
+        assert_eq!(fs::read_to_string(&path).unwrap(), newer);
+        fs::write(&path, old).unwrap();
+        let server = setup.start().await;
+        assert_eq!(server.client().get("/b/k").await.unwrap().body, "kept");
+    }
+}

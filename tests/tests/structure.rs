@@ -1,0 +1,169 @@
+//! The house is built as drawn: who depends on whom, how files and functions look, which lints hold.
+#![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use martlet_tests::workspace::{
+    self, Function, dependencies, files, functions, production_lines, rust_files, shown,
+};
+
+/// Crate, the crates of this workspace that it may depend on, and what it must not depend on.
+const MAY: [(&str, &[&str], &[&str]); 7] = [
+    ("martlet-protocol", &[], &["hyper", "rocksdb"]),
+    (
+        "martlet-ring",
+        &["martlet-protocol"],
+        &["tokio", "futures", "async-trait", "hyper", "socket2"],
+    ),
+    ("martlet-erasure", &["martlet-protocol"], &["tokio", "futures", "async-trait"]),
+    ("martlet-storage-node", &["martlet-protocol"], &["hyper", "s3s"]),
+    (
+        "martlet-proxy",
+        &["martlet-protocol", "martlet-ring", "martlet-erasure"],
+        &["rocksdb", "s3s", "hyper"],
+    ),
+    ("martlet-s3compat", &["martlet-protocol", "martlet-proxy"], &["rocksdb"]),
+    (
+        "martlet-replicator",
+        &["martlet-protocol", "martlet-ring", "martlet-erasure"],
+        &["rocksdb", "s3s"],
+    ),
+];
+/// The binary may depend on all crates; the tests may too.
+const FREE: [&str; 2] = ["martlet", "martlet-tests"];
+
+const PRODUCTION_LINES_MAX: usize = 500;
+const TEST_LINES_MAX: usize = 500;
+const FUNCTION_LINES_MAX: usize = 70;
+const COMFORTABLE_LINES: usize = 25;
+/// Of a hundred functions, so many are comfortable.
+const COMFORTABLE_PERCENT_MIN: usize = 93;
+
+#[test]
+fn crates_depend_on_each_other_as_drawn() {
+    let found = dependencies();
+    let rules: BTreeMap<_, _> =
+        MAY.iter().map(|(name, may, never)| (*name, (may, never))).collect();
+    for (name, dependencies) in &found {
+        if FREE.contains(&name.as_str()) {
+            continue;
+        }
+        let (may, never) =
+            rules.get(name.as_str()).unwrap_or_else(|| panic!("{name} is not drawn"));
+        for dependency in dependencies {
+            let drawn = !dependency.starts_with("martlet") || may.contains(&dependency.as_str());
+            assert!(drawn, "{name} must not depend on {dependency}");
+            assert!(
+                !never.contains(&dependency.as_str()),
+                "{name} must not depend on {dependency}"
+            );
+        }
+    }
+    assert!(found.len() >= 8, "the workspace lost a crate: {:?}", found.keys());
+}
+
+#[test]
+fn every_crate_takes_the_lints_of_the_workspace() {
+    let root = manifest(&workspace::root().join("Cargo.toml"));
+    let rust = &root["workspace"]["lints"]["rust"];
+    for (lint, level) in
+        [("missing_docs", "warn"), ("unreachable_pub", "warn"), ("unsafe_code", "forbid")]
+    {
+        assert_eq!(rust[lint].as_str(), Some(level), "{lint}");
+    }
+    let clippy = &root["workspace"]["lints"]["clippy"];
+    assert_eq!(clippy["pedantic"]["level"].as_str(), Some("warn"));
+    assert_eq!(clippy["unwrap_used"].as_str(), Some("warn"));
+    for path in files(|path| path.ends_with("Cargo.toml")) {
+        let takes = manifest(&path)["lints"]["workspace"].as_bool();
+        assert_eq!(takes, Some(true), "{} does not take them", shown(&path));
+    }
+}
+
+fn manifest(path: &Path) -> toml::Table {
+    fs::read_to_string(path).unwrap().parse().unwrap()
+}
+
+#[test]
+fn every_file_opens_with_what_it_is_for() {
+    for path in rust_files() {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("//! "), "{} does not open with `//!`", shown(&path));
+    }
+}
+
+#[test]
+fn files_have_one_subject_each() {
+    for path in rust_files() {
+        let text = fs::read_to_string(&path).unwrap();
+        let (all, production) = (text.lines().count(), production_lines(&text));
+        let max = if is_test(&path) { TEST_LINES_MAX } else { PRODUCTION_LINES_MAX };
+        assert!(production <= max, "{} has {production} lines, {max} at most", shown(&path));
+        let tests = all - production;
+        assert!(tests <= 200, "{} has {tests} lines of tests: give them a file", shown(&path));
+    }
+}
+
+fn is_test(path: &Path) -> bool {
+    let name = shown(path);
+    name.ends_with("tests.rs") || name.contains("/tests/") || name.starts_with("tests/")
+}
+
+#[test]
+fn functions_are_short() {
+    let mut all: Vec<(String, Function)> = Vec::new();
+    for path in rust_files() {
+        let text = fs::read_to_string(&path).unwrap();
+        all.extend(functions(&text).into_iter().map(|function| (shown(&path), function)));
+    }
+    assert!(all.len() > 1000, "only {} functions were found", all.len());
+    for (path, Function { name, line, lines }) in &all {
+        assert!(*lines <= FUNCTION_LINES_MAX, "{path}:{line}: {name} has {lines} lines");
+    }
+    let comfortable = all.iter().filter(|(_, it)| it.lines <= COMFORTABLE_LINES).count();
+    let percent = comfortable * 100 / all.len();
+    assert!(percent >= COMFORTABLE_PERCENT_MIN, "only {percent} % have {COMFORTABLE_LINES} lines");
+}
+
+/// Marks of unfinished work, folders of one machine, and praise.
+const UNWANTED: [&str; 16] = [
+    "todo",
+    "fixme",
+    "xxx:",
+    "unimplemented!",
+    "/root/",
+    "/home/",
+    "/work/",
+    "blazing",
+    "lightning-fast",
+    "world-class",
+    "cutting-edge",
+    "state-of-the-art",
+    "revolutionary",
+    "seamless",
+    "effortless",
+    "game-changing",
+];
+
+#[test]
+fn nothing_is_left_unfinished_or_praised() {
+    let written = ["rs", "md", "toml", "py", "sh", "js", "json", "yml"];
+    let paths = files(|path| {
+        path.extension().and_then(|it| it.to_str()).is_some_and(|it| written.contains(&it))
+            || path.ends_with("Makefile")
+            || path.ends_with(".ci/run")
+    });
+    for path in paths {
+        // This file names them all, and the lints of the workspace one.
+        if path.ends_with(file!()) || path == workspace::root().join("Cargo.toml") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap().to_lowercase();
+        for (at, line) in text.lines().enumerate() {
+            let word = UNWANTED.iter().find(|word| line.contains(**word));
+            assert!(word.is_none(), "{}:{}: {line}", shown(&path), at + 1);
+        }
+    }
+}
