@@ -21,20 +21,33 @@ const HANDOFFS_MAX: usize = 8;
 
 impl Inner {
     /// The manifest of a body in extents, loaded if it was spilled.
-    pub(crate) async fn manifest(self: &Arc<Self>, body: &Body) -> Result<Option<Manifest>> {
+    pub(crate) async fn manifest(self: &Arc<Self>, body: &Body) -> Result<Option<Arc<Manifest>>> {
         match body {
             Body::Empty | Body::Inline { .. } => Ok(None),
-            Body::Extents(manifest) => Ok(Some(manifest.clone())),
-            Body::Spilled { policy, manifest } => {
-                let length = manifest.iter().map(|extent| u64::from(extent.length)).sum();
-                let mut stream = self.read_extents(*policy, manifest, 0..length).await?;
-                let mut bytes = BytesMut::new();
-                while let Some(piece) = stream.next().await {
-                    bytes.extend_from_slice(&piece?);
-                }
-                Manifest::decode(&bytes).map(Some)
-            }
+            Body::Extents(manifest) => Ok(Some(Arc::new(manifest.clone()))),
+            Body::Spilled { policy, manifest } => self.spilled(*policy, manifest).await.map(Some),
         }
+    }
+
+    /// A manifest that lies in extents of its own.
+    pub(crate) async fn spilled(
+        self: &Arc<Self>,
+        policy: PolicyId,
+        extents: &[ExtentRef],
+    ) -> Result<Arc<Manifest>> {
+        let first = extents.first().ok_or_else(|| Error::corrupt("a manifest lies nowhere"))?.id;
+        if let Some(known) = self.manifests.get(first) {
+            return Ok(known);
+        }
+        let length = extents.iter().map(|extent| u64::from(extent.length)).sum();
+        let mut stream = self.read_extents(policy, extents, 0..length).await?;
+        let mut bytes = BytesMut::new();
+        while let Some(piece) = stream.next().await {
+            bytes.extend_from_slice(&piece?);
+        }
+        let manifest = Arc::new(Manifest::decode(&bytes)?);
+        self.manifests.put(first, manifest.clone());
+        Ok(manifest)
     }
 
     /// Bytes `range` of what `extents` hold together. The first extent is open when this returns.

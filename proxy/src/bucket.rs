@@ -106,7 +106,7 @@ impl Inner {
 
     fn root_intent<'a>(&self, key: &'a RegisterKey, write_id: WriteId) -> Intent<'a> {
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
-        Intent { key, write_id, generation: 0, commit_by_ms }
+        Intent { key, write_id, generation: 0, commit_by_ms, claim: None }
     }
 
     /// Opens a closing bucket again: the one that `closing` closed, or one that has been closing

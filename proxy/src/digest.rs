@@ -81,7 +81,7 @@ impl Digests {
                 checksums.push((*algorithm, Hasher::new(*algorithm)));
             }
         }
-        Self { md5: Md5::new(), checksums, bytes: 0 }
+        Self { md5: Md5::default(), checksums, bytes: 0 }
     }
 
     pub(crate) fn update(&mut self, bytes: &[u8]) {
@@ -134,7 +134,7 @@ impl Sums {
 
 /// MD5 of the MD5s of parts.
 pub(crate) fn md5_of_md5s<'a>(parts: impl Iterator<Item = &'a [u8; 16]>) -> [u8; 16] {
-    let mut md5 = Md5::new();
+    let mut md5 = Md5::default();
     for part in parts {
         md5.update(part);
     }

@@ -11,17 +11,18 @@ use tokio::task::JoinHandle;
 
 use crate::digest::{Digests, Sums};
 use crate::error::Result;
+use crate::pipe::cost;
 
-/// Bytes that are worth a thread: MD5 takes a third of a millisecond over them.
-const BATCH_BYTES_MIN: usize = 256 * 1024;
-/// Bytes that may wait while a batch is at work: then the body has to.
-const WAITING_BYTES_MAX: usize = 2 * BATCH_BYTES_MIN;
+/// What is worth a thread: MD5 takes a third of a millisecond over so many bytes.
+const BATCH_COST_MIN: usize = 256 * 1024;
+/// What may wait while a batch is at work: then the body has to.
+const WAITING_COST_MAX: usize = 2 * BATCH_COST_MIN;
 
 /// Digests of a body, some of which may not be in them yet.
 pub(crate) struct Hashing {
     state: State,
     waiting: Vec<Bytes>,
-    waiting_bytes: usize,
+    waiting_cost: usize,
 }
 
 enum State {
@@ -34,25 +35,25 @@ enum State {
 impl Hashing {
     pub(crate) fn new(algorithms: &[ChecksumAlgorithm]) -> Self {
         let state = State::Idle(Digests::new(algorithms));
-        Self { state, waiting: Vec::new(), waiting_bytes: 0 }
+        Self { state, waiting: Vec::new(), waiting_cost: 0 }
     }
 
     /// Takes bytes in.
     pub(crate) fn push(&mut self, bytes: Bytes) {
-        self.waiting_bytes += bytes.len();
+        self.waiting_cost += cost(&bytes);
         self.waiting.push(bytes);
     }
 
     /// Puts a thread to work if enough is waiting, and waits for it if too much is.
     pub(crate) async fn keep_up(&mut self) -> Result<()> {
-        if self.waiting_bytes < BATCH_BYTES_MIN {
+        if self.waiting_cost < BATCH_COST_MIN {
             return Ok(());
         }
         let is_behind = match &self.state {
             State::AtWork(work) => !work.is_finished(),
             State::Idle(_) | State::Lost => false,
         };
-        if is_behind && self.waiting_bytes < WAITING_BYTES_MAX {
+        if is_behind && self.waiting_cost < WAITING_COST_MAX {
             return Ok(());
         }
         let mut digests = self.idle().await?;
@@ -80,7 +81,7 @@ impl Hashing {
     }
 
     fn batch(&mut self) -> Vec<Bytes> {
-        self.waiting_bytes = 0;
+        self.waiting_cost = 0;
         std::mem::take(&mut self.waiting)
     }
 
@@ -110,17 +111,17 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_come_to_what_the_whole_comes_to_whatever_their_size() {
-        let whole = bytes(3 * WAITING_BYTES_MAX + 4321);
+        let whole = bytes(3 * WAITING_COST_MAX + 4321);
         let mut at_once = Digests::new(&ALGORITHMS);
         at_once.update(&whole);
         let expected = at_once.finish();
-        for size in [1000, BATCH_BYTES_MIN, WAITING_BYTES_MAX + 1, whole.len()] {
+        for size in [1000, BATCH_COST_MIN, WAITING_COST_MAX + 1, whole.len()] {
             let mut hashing = Hashing::new(&ALGORITHMS);
             let mut rest = whole.clone();
             while !rest.is_empty() {
                 hashing.push(rest.split_to(size.min(rest.len())));
                 hashing.keep_up().await.unwrap();
-                assert!(hashing.waiting_bytes < WAITING_BYTES_MAX);
+                assert!(hashing.waiting_cost < WAITING_COST_MAX);
             }
             let sums = hashing.finish().await.unwrap();
             assert_eq!((sums.md5, sums.bytes), (expected.md5, expected.bytes));
@@ -131,10 +132,10 @@ mod tests {
     #[tokio::test]
     async fn a_small_body_stays_where_it_is() {
         let mut hashing = Hashing::new(&ALGORITHMS);
-        hashing.push(bytes(BATCH_BYTES_MIN - 1));
+        hashing.push(bytes(BATCH_COST_MIN / 2));
         hashing.keep_up().await.unwrap();
         assert!(matches!(hashing.state, State::Idle(_)));
-        hashing.push(bytes(1));
+        hashing.push(bytes(BATCH_COST_MIN / 2));
         hashing.keep_up().await.unwrap();
         assert!(matches!(hashing.state, State::AtWork(_)));
     }

@@ -30,6 +30,7 @@ mod index;
 mod ingest;
 mod latch;
 mod listing;
+mod manifests;
 mod md5;
 mod merge;
 mod multipart;

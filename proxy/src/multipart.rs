@@ -14,6 +14,7 @@ mod list;
 mod part;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use complete::Driver;
 use martlet_protocol::backend::{RegisterView, Want};
@@ -44,7 +45,13 @@ impl Place<'_> {
     }
 
     fn intent(&self, write_id: WriteId, commit_by_ms: u64) -> Intent<'_> {
-        Intent { key: &self.key, write_id, generation: self.bucket.generation, commit_by_ms }
+        Intent {
+            key: &self.key,
+            write_id,
+            generation: self.bucket.generation,
+            commit_by_ms,
+            claim: None,
+        }
     }
 }
 
@@ -118,10 +125,11 @@ impl Inner {
     }
 
     /// Compares and sets the state of an upload: `change` says what follows, or none to leave it.
-    /// Answers with the upload as it is then.
+    /// Answers with the upload as it is then; `claim` is set before anything may have changed.
     async fn change_upload(
         &self,
         place: &Place<'_>,
+        claim: Option<&AtomicBool>,
         change: impl Fn(&Upload) -> Option<UploadState> + Send + Sync,
     ) -> Result<Upload> {
         let write_id = WriteId::random();
@@ -143,7 +151,7 @@ impl Inner {
                 Ok(step)
             };
             let generation = bucket.generation;
-            let intent = Intent { generation, ..place.intent(write_id, commit_by_ms) };
+            let intent = Intent { generation, claim, ..place.intent(write_id, commit_by_ms) };
             match (self.decide(intent, &mut evaluate).await?, outcome) {
                 (Landed::At(_) | Landed::Kept(_), Some(upload)) => return Ok(upload),
                 _ => bucket = self.refreshed(place.name, &bucket).await?,
@@ -209,7 +217,7 @@ impl ObjectStore {
             inner.drive(&place, &before, Driver::Another).await.map(drop)?;
         }
         let after = inner
-            .change_upload(&place, |upload| {
+            .change_upload(&place, None, |upload| {
                 (upload.state == UploadState::Open).then_some(UploadState::Aborted)
             })
             .await?;

@@ -14,11 +14,13 @@ use martlet_protocol::{ByteStream, Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Bytes that may wait in a pipe before its writer has to.
-const WAITING_BYTES_MAX: usize = 4 * CHUNK_BYTES;
-/// Bytes that are kept for a second beginning: every packed extent is.
-#[expect(clippy::cast_possible_truncation, reason = "one MiB")]
-const REPLAY_BYTES_MAX: usize = PACKED_BYTES_MAX as usize;
+/// What may wait in a pipe before its writer has to.
+const WAITING_COST_MAX: usize = 4 * CHUNK_BYTES;
+/// What is kept for a second beginning: every packed extent is, unless it came in tiny pieces.
+#[expect(clippy::cast_possible_truncation, reason = "little more than one MiB")]
+const REPLAY_COST_MAX: usize = PACKED_BYTES_MAX as usize + 256 * PIECE_BYTES;
+/// What keeping a piece costs besides its bytes: a client may send them one by one.
+const PIECE_BYTES: usize = 128;
 
 /// A share of the bytes that all writes together may hold.
 pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
@@ -32,9 +34,11 @@ pub(crate) struct Tap(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     waiting: VecDeque<(Bytes, Permit)>,
-    waiting_bytes: usize,
+    /// What waits, with the cost of keeping it.
+    waiting_cost: usize,
     taken: Vec<Bytes>,
-    taken_bytes: usize,
+    /// What was taken since the beginning, as if it had been kept.
+    taken_cost: usize,
     finished: bool,
     broken: bool,
     abandoned: bool,
@@ -53,7 +57,7 @@ impl Pipe {
     pub(crate) async fn ready(&self) {
         poll_fn(|context| {
             let mut state = self.0.lock();
-            if state.waiting_bytes < WAITING_BYTES_MAX || state.abandoned {
+            if state.waiting_cost < WAITING_COST_MAX || state.abandoned {
                 return Poll::Ready(());
             }
             state.writer = Some(context.waker().clone());
@@ -68,7 +72,7 @@ impl Pipe {
         if state.abandoned {
             return;
         }
-        state.waiting_bytes += bytes.len();
+        state.waiting_cost += cost(&bytes);
         state.waiting.push_back((bytes, permit));
         wake(&mut state.reader);
     }
@@ -96,10 +100,10 @@ impl Tap {
     /// Goes back to the beginning, if its bytes are still there.
     pub(crate) fn rewind(&self) -> bool {
         let mut state = self.0.lock();
-        if state.taken_bytes > REPLAY_BYTES_MAX {
+        if state.taken_cost > REPLAY_COST_MAX {
             return false;
         }
-        state.waiting_bytes += std::mem::take(&mut state.taken_bytes);
+        state.waiting_cost += std::mem::take(&mut state.taken_cost);
         while let Some(bytes) = state.taken.pop() {
             state.waiting.push_front((bytes, None));
         }
@@ -125,9 +129,9 @@ impl Stream for Flow {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut state = self.0.lock();
         if let Some((bytes, _permit)) = state.waiting.pop_front() {
-            state.waiting_bytes -= bytes.len();
-            state.taken_bytes += bytes.len();
-            if state.taken_bytes <= REPLAY_BYTES_MAX {
+            state.waiting_cost -= cost(&bytes);
+            state.taken_cost += cost(&bytes);
+            if state.taken_cost <= REPLAY_COST_MAX {
                 state.taken.push(bytes.clone());
             } else {
                 state.taken = Vec::new();
@@ -144,6 +148,11 @@ impl Stream for Flow {
         state.reader = Some(context.waker().clone());
         Poll::Pending
     }
+}
+
+/// What keeping a piece costs.
+pub(crate) fn cost(bytes: &Bytes) -> usize {
+    bytes.len() + PIECE_BYTES
 }
 
 fn wake(waker: &mut Option<Waker>) {
@@ -183,12 +192,28 @@ mod tests {
     #[tokio::test]
     async fn what_was_long_cannot_begin_again() {
         let (pipe, tap) = pipe();
-        pipe.push(vec![1; REPLAY_BYTES_MAX].into(), None);
+        pipe.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
         pipe.push("x".into(), None);
         let mut stream = tap.stream();
         stream.next().await.unwrap().unwrap();
         stream.next().await.unwrap().unwrap();
         assert!(!tap.rewind());
+    }
+
+    #[tokio::test]
+    async fn tiny_pieces_fill_a_pipe_long_before_their_bytes_do() {
+        let (pipe, tap) = pipe();
+        let mut pieces = 0;
+        while pipe.ready().now_or_never().is_some() {
+            pipe.push("x".into(), None);
+            pieces += 1;
+        }
+        assert!(pieces <= WAITING_COST_MAX / PIECE_BYTES);
+        let mut stream = tap.stream();
+        for _ in 0..pieces {
+            stream.next().await.unwrap().unwrap();
+        }
+        assert!(!tap.rewind(), "too many to keep");
     }
 
     #[tokio::test]
@@ -198,7 +223,7 @@ mod tests {
         drop(pipe_in);
         assert!(drain(&tap).await.is_err());
         let (pipe_in, tap) = pipe();
-        pipe_in.push(vec![1; WAITING_BYTES_MAX].into(), None);
+        pipe_in.push(vec![1; WAITING_COST_MAX].into(), None);
         assert!(pipe_in.ready().now_or_never().is_none(), "the pipe is full");
         drop(tap);
         pipe_in.ready().await;

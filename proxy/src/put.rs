@@ -35,7 +35,13 @@ impl Inner {
 
 impl Site<'_> {
     pub(crate) fn intent(&self, write_id: WriteId, commit_by_ms: u64) -> Intent<'_> {
-        Intent { key: &self.key, write_id, generation: self.bucket.generation, commit_by_ms }
+        Intent {
+            key: &self.key,
+            write_id,
+            generation: self.bucket.generation,
+            commit_by_ms,
+            claim: None,
+        }
     }
 }
 
@@ -105,14 +111,13 @@ impl Inner {
         write_id: WriteId,
         commit_by_ms: u64,
         value: &Value,
-        mut ingested: Ingested,
+        ingested: Ingested,
         conditions: &WriteConditions,
     ) -> Result<Stamp> {
-        // From here on a write that is broken off may have happened all the same.
-        ingested.unclaimed.claim();
         let inline = ingested.inline.as_ref();
         for _ in 0..2 {
-            let intent = site.intent(write_id, commit_by_ms);
+            let claim = Some(ingested.unclaimed.claim());
+            let intent = Intent { claim, ..site.intent(write_id, commit_by_ms) };
             let landed = if conditions.is_empty() {
                 self.write(intent, value, inline, false).await
             } else {

@@ -44,8 +44,8 @@ impl Inner {
             return selection.resolve(object.size, &[]);
         }
         let manifest = self.manifest(&object.body).await?;
-        let parts = manifest.map(|manifest| manifest.parts).unwrap_or_default();
-        selection.resolve(object.size, &parts)
+        let parts = manifest.as_ref().map_or(&[][..], |manifest| &manifest.parts);
+        selection.resolve(object.size, parts)
     }
 
     /// The selected bytes of an object.
@@ -63,8 +63,8 @@ impl Inner {
             Body::Extents(manifest) => {
                 Ok(self.read_extents(manifest.policy, &manifest.extents, range).await?)
             }
-            spilled @ Body::Spilled { .. } => {
-                let manifest = self.manifest(spilled).await?.unwrap_or_else(|| unreachable!());
+            Body::Spilled { policy, manifest } => {
+                let manifest = self.spilled(*policy, manifest).await?;
                 Ok(self.read_extents(manifest.policy, &manifest.extents, range).await?)
             }
         }
@@ -133,7 +133,7 @@ impl ObjectStore {
         let mut places = Vec::new();
         if let Some(manifest) = self.inner.manifest(&found.object.body).await? {
             let mut object_offset = 0;
-            for extent in manifest.extents {
+            for &extent in &manifest.extents {
                 let (device, stat) = self.inner.stat_extent(manifest.policy, extent).await?;
                 places.push(ExtentPlace { extent, object_offset, device, location: stat.location });
                 object_offset += u64::from(extent.length);

@@ -10,6 +10,7 @@ use crate::bucket::BucketCache;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::latch::Latches;
+use crate::manifests::Manifests;
 use crate::options::StoreOptions;
 
 /// Objects in buckets, over the nodes of a cluster. Cheap to clone.
@@ -24,6 +25,7 @@ pub(crate) struct Inner {
     pub(crate) options: StoreOptions,
     pub(crate) stamps: StampSource,
     pub(crate) buckets: BucketCache,
+    pub(crate) manifests: Manifests,
     /// Held around a ballot on a register.
     pub(crate) ballots: Latches,
     /// Held around the end of an upload, with ballots inside.
@@ -41,6 +43,7 @@ impl ObjectStore {
             options,
             stamps: StampSource::new(clock),
             buckets: BucketCache::new(options.bucket_cache_ms),
+            manifests: Manifests::default(),
             ballots: Latches::new(),
             uploads: Latches::new(),
             buffer: Arc::new(Semaphore::new(buffer)),

@@ -2,8 +2,11 @@
 
 mod buckets;
 mod conditional;
+mod cut;
+mod errors;
 mod faults;
 mod harness;
 mod listing;
 mod multipart;
 mod objects;
+mod races;

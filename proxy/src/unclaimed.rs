@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use martlet_protocol::{DeviceId, ExtentId};
 
@@ -13,12 +14,12 @@ use crate::store::Inner;
 pub(crate) struct Unclaimed {
     inner: Arc<Inner>,
     placed: Arc<Placed>,
-    claimed: bool,
+    claimed: AtomicBool,
 }
 
 impl Unclaimed {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, placed: Arc::default(), claimed: false }
+        Self { inner, placed: Arc::default(), claimed: AtomicBool::new(false) }
     }
 
     /// Where devices are noted before they are asked to write.
@@ -26,21 +27,22 @@ impl Unclaimed {
         self.placed.clone()
     }
 
-    /// From here on an entry may name them.
-    pub(crate) fn claim(&mut self) {
-        self.claimed = true;
+    /// Set as soon as an entry that names them may have been written: from then on they stay,
+    /// whatever becomes of the request.
+    pub(crate) fn claim(&self) -> &AtomicBool {
+        &self.claimed
     }
 
     /// No entry names them after all.
-    pub(crate) fn release(&mut self) {
-        self.claimed = false;
+    pub(crate) fn release(&self) {
+        self.claimed.store(false, Ordering::Release);
     }
 }
 
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         let placed = std::mem::take(&mut *self.placed.lock());
-        if !self.claimed {
+        if !*self.claimed.get_mut() {
             self.inner.delete_soon(placed);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use futures::future::try_join_all;
-use martlet_protocol::backend::{ListRequest, ListStart, Want};
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
@@ -17,6 +17,9 @@ use crate::store::Inner;
 
 /// Entries asked of a device at a time, at most.
 const PAGE_MAX: usize = 2000;
+/// How much larger each further page of a device is. The first is sized after what is wanted; who
+/// comes back has met tombstones or folded names, and may meet many more.
+const PAGE_GROWTH: usize = 4;
 
 /// Which registers a walk visits.
 pub(crate) struct Paths {
@@ -127,8 +130,7 @@ impl<'a> Walk<'a> {
         if let [(at, _)] = wanting.as_slice() {
             let (device, request) = &self.requests[*at];
             let reply = self.inner.cluster.node(*device)?.list(*device, request).await?;
-            self.seen += reply.entries.len();
-            self.merge.refill(*at, reply);
+            self.take(*at, reply);
             return Ok(());
         }
         let asked = wanting.iter().map(|(at, _)| {
@@ -137,10 +139,16 @@ impl<'a> Walk<'a> {
             async move { Ok::<_, Error>((*at, node?.list(*device, request).await?)) }
         });
         for (at, reply) in try_join_all(asked).await? {
-            self.seen += reply.entries.len();
-            self.merge.refill(at, reply);
+            self.take(at, reply);
         }
         Ok(())
+    }
+
+    fn take(&mut self, at: usize, reply: ListReply) {
+        let limit = &mut self.requests[at].1.limit;
+        *limit = limit.saturating_mul(PAGE_GROWTH).min(PAGE_MAX);
+        self.seen += reply.entries.len();
+        self.merge.refill(at, reply);
     }
 
     /// A name that replicas differ on, after a quorum agrees (rule R5).

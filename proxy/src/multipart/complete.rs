@@ -153,24 +153,21 @@ impl Inner {
         let upload = self.upload(place).await?;
         let chosen = self.choose(place, &complete.parts).await?;
         let write_id = WriteId::random();
-        let (object, mut unclaimed) =
+        let (object, unclaimed) =
             self.assemble(place, &upload, &chosen, complete, write_id).await?;
         let key = place.object_register();
         // Above all that was acknowledged before this began.
         let view = self.read(&key, Want::Entry).await?;
         complete.conditions.check(object_of(&view))?;
-        if let Some(entry) = &view.entry {
-            self.stamps.observe(entry.order);
-        }
+        let before = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
         let state = UploadState::Completing {
             write_id,
-            order: self.stamps.issue(),
+            order: self.stamps.issue_above(before),
             object: Box::new(object),
             condition: complete.conditions.to_key_condition(),
         };
-        unclaimed.claim();
         let decided = self
-            .change_upload(place, |upload| {
+            .change_upload(place, Some(unclaimed.claim()), |upload| {
                 (upload.state == UploadState::Open).then(|| state.clone())
             })
             .await?;
@@ -359,7 +356,7 @@ impl Inner {
             UploadState::Completing { write_id, .. } if *write_id == decided => Some(next.clone()),
             _ => None,
         };
-        self.change_upload(place, change).await.map(drop)
+        self.change_upload(place, None, change).await.map(drop)
     }
 
     /// Writes the object of a decision, once for all who drive it. None if it can't be told whether
@@ -376,7 +373,7 @@ impl Inner {
         for _ in 0..2 {
             let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
             let generation = bucket.generation;
-            let intent = Intent { key: &key, write_id, generation, commit_by_ms };
+            let intent = Intent { key: &key, write_id, generation, commit_by_ms, claim: None };
             let mut evaluate = |view: &RegisterView| {
                 let newer = view.entry.as_ref().is_some_and(|entry| entry.order > order);
                 if newer && (conditions.is_empty() || driver == Driver::Another) {

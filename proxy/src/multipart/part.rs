@@ -156,13 +156,13 @@ impl Inner {
         write_id: WriteId,
         commit_by_ms: u64,
         value: &Value,
-        mut ingested: Ingested,
+        ingested: Ingested,
     ) -> Result<()> {
-        ingested.unclaimed.claim();
         let mut bucket = place.bucket.clone();
         for _ in 0..2 {
             let generation = bucket.generation;
-            let intent = Intent { key: register, write_id, generation, commit_by_ms };
+            let claim = Some(ingested.unclaimed.claim());
+            let intent = Intent { key: register, write_id, generation, commit_by_ms, claim };
             match self.write(intent, value, None, false).await {
                 Ok(Landed::At(_)) => return Ok(()),
                 Ok(_) => match self.refreshed(place.name, &bucket).await {
@@ -205,6 +205,7 @@ impl Inner {
             write_id: WriteId::random(),
             generation: place.bucket.generation,
             commit_by_ms: self.stamps.now_ms() + COMMIT_WINDOW_MS,
+            claim: None,
         };
         match self.write(intent, &Value::Tombstone, None, keep_body).await? {
             Landed::At(_) => Ok(()),

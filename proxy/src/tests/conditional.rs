@@ -8,11 +8,11 @@ use martlet_protocol::testing::{Fault, Op};
 use super::harness::{Harness, body, faulty, get, put, settle};
 use crate::{ETagCondition, Error, ObjectStore, Result, Selection, WriteConditions, Written};
 
-fn create_only() -> WriteConditions {
+pub(super) fn create_only() -> WriteConditions {
     WriteConditions { if_match: None, if_none_match: Some(ETagCondition::Any) }
 }
 
-fn only_over(written: &Written) -> WriteConditions {
+pub(super) fn only_over(written: &Written) -> WriteConditions {
     let tag = ETagCondition::OneOf(vec![written.object.etag.to_string()]);
     WriteConditions { if_match: Some(tag), if_none_match: None }
 }

@@ -1,13 +1,14 @@
 //! Proxies that die in the middle, and nodes that fail them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use martlet_protocol::entry::{UploadState, Value};
 use martlet_protocol::testing::{Call, Fault, Op};
-use martlet_protocol::{ErrorKind, RegisterKind};
+use martlet_protocol::{Clock, DeviceId, ErrorKind, ManualClock, RegisterKind, SystemClock};
 
-use super::harness::{Harness, body, faulty, get, pattern, put, settle};
+use super::harness::{Harness, body, faulty, get, late, pattern, put, settle};
 use super::multipart::{begin, naming, send};
 use crate::{CompleteUpload, ETagCondition, Error, Selection, WriteConditions};
 
@@ -159,14 +160,25 @@ async fn a_commit_with_an_unknown_outcome_keeps_its_extents() {
 #[tokio::test]
 async fn a_commit_that_was_refused_leaves_no_extents() {
     let harness = Harness::with_bucket(1).await;
-    let store = faulty(&harness.memory, 1, 1, |call| {
-        let full = is_write_of(call, RegisterKind::Object);
-        if full { Fault::Refuse(ErrorKind::Full) } else { Fault::None }
-    });
-    let outcome = put(&store, "key", body(pattern(100_000, 1)), WriteConditions::default()).await;
-    assert!(matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Full));
-    settle().await;
-    assert!(harness.memory.extents_in_use().is_empty());
+    let refusing = |kind| {
+        faulty(&harness.memory, 1, 1, move |call| {
+            let refuse = is_write_of(call, RegisterKind::Object);
+            if refuse { Fault::Refuse(kind) } else { Fault::None }
+        })
+    };
+    // A device that ran out of space may have written the entry, or may yet: its extents stay.
+    for (kind, left) in [(ErrorKind::Invalid, 0), (ErrorKind::Full, 1)] {
+        for conditions in [WriteConditions::default(), super::conditional::create_only()] {
+            let store = refusing(kind);
+            let outcome = put(&store, "key", body(pattern(100_000, 1)), conditions).await;
+            assert!(matches!(outcome, Err(Error::Backend(error)) if error.kind() == kind));
+            settle().await;
+            let extents = harness.memory.extents(DeviceId(1));
+            assert_eq!(extents.len(), left, "after {kind:?}");
+            let node: &dyn martlet_protocol::Backend = &*harness.memory;
+            node.delete_extents(DeviceId(1), &extents).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]
@@ -192,4 +204,57 @@ async fn late_replies_change_nothing() {
     let bytes = pattern(3_000_000, 1);
     put(&store, "key", body(bytes.clone()), WriteConditions::default()).await.unwrap();
     assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), bytes);
+}
+
+/// The write comes after one that was acknowledged, and is stamped below it. Whatever one replica
+/// says or leaves unsaid, it may not pass for written and overwritten.
+#[tokio::test]
+async fn a_late_clock_and_a_silent_replica_do_not_lose_an_acknowledged_write() {
+    for failing in [1, 2, 3].map(DeviceId) {
+        for fault in [Fault::Refuse, Fault::LoseReply] {
+            let harness = Harness::new(3, 3);
+            super::harness::create(&harness.store, "b").await;
+            harness.put("key", "older").await.unwrap();
+            let store = late(&harness.memory, 5000, move |call| {
+                let fails = call.device == failing && is_write_of(call, RegisterKind::Object);
+                if fails { fault(ErrorKind::Unavailable) } else { Fault::None }
+            });
+            let outcome =
+                put(&store, "key", body("newer".into()), WriteConditions::default()).await;
+            let held = harness.get("key", Selection::Whole).await.unwrap();
+            assert!(held == "newer" || outcome.is_err(), "{outcome:?}, and {held:?} is held");
+            put(&store, "key", body("newest".into()), WriteConditions::default()).await.unwrap();
+            assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), "newest");
+        }
+    }
+}
+
+/// What a fast clock wrote can be written over once the clock is right, and spoils nothing else.
+#[tokio::test]
+async fn a_clock_that_was_an_hour_fast_does_not_stop_writes_once_it_is_right() {
+    for replicas in [1, 3] {
+        let devices = u32::try_from(replicas).unwrap();
+        let clock = Arc::new(ManualClock::at(SystemClock.now_ms()));
+        let harness = Harness::at(replicas, devices, clock.clone());
+        super::harness::create(&harness.store, "b").await;
+        for key in ["plain", "conditional", "deleted"] {
+            harness.put(key, "from the future").await.unwrap();
+        }
+        clock.set_ms(clock.now_ms() - 3_600_000);
+        for round in ["first", "second"] {
+            harness.put("plain", round).await.unwrap();
+            let any = WriteConditions { if_match: Some(ETagCondition::Any), if_none_match: None };
+            put(&harness.store, "conditional", body(round.into()), any).await.unwrap();
+            harness.put(&format!("new in the {round}"), "x").await.unwrap();
+            for key in ["plain", "conditional"] {
+                assert_eq!(harness.get(key, Selection::Whole).await.unwrap(), round);
+            }
+        }
+        harness.delete("deleted").await;
+        let upload = begin(&harness, "key").await;
+        let part = send(&harness, upload, 1, &pattern(1000, 1)).await.unwrap();
+        let complete = naming(&[(1, &part)]);
+        harness.store.complete_upload("b", "key", upload, complete).await.unwrap();
+        assert!(matches!(harness.get("deleted", Selection::Whole).await, Err(Error::NoSuchKey)));
+    }
 }

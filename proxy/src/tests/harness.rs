@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use martlet_protocol::entry::{Attributes, ChecksumAlgorithm};
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
-use martlet_protocol::{Backend, Clock, DeviceId, PolicyId, SystemClock};
+use martlet_protocol::{Backend, Clock, DeviceId, ManualClock, PolicyId, SystemClock};
 use martlet_ring::{Device, Node, Ring};
 
 use crate::{
@@ -47,34 +47,49 @@ pub(super) fn faulty(
 }
 
 fn store_over(node: &Arc<dyn Backend>, replicas: usize, devices: u32) -> ObjectStore {
-    store_with(node, replicas, devices, 0)
+    store_with(node, (replicas, devices), 0, Arc::new(SystemClock))
+}
+
+/// A store of three replicas whose clock is late, and whose calls `choose` decides about.
+pub(super) fn late(
+    memory: &Arc<MemoryBackend>,
+    late_ms: u64,
+    choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+) -> ObjectStore {
+    let node: Arc<dyn Backend> = Arc::new(FaultyBackend::new(memory.clone(), choose));
+    let clock = ManualClock::at(SystemClock.now_ms() - late_ms);
+    store_with(&node, (3, 3), 0, Arc::new(clock))
 }
 
 /// A store over one device that takes buckets for granted for a minute.
 pub(super) fn remembering(memory: &Arc<MemoryBackend>) -> ObjectStore {
     let node: Arc<dyn Backend> = memory.clone();
-    store_with(&node, 1, 1, 60_000)
+    store_with(&node, (1, 1), 60_000, Arc::new(SystemClock))
 }
 
 fn store_with(
     node: &Arc<dyn Backend>,
-    replicas: usize,
-    devices: u32,
+    (replicas, devices): (usize, u32),
     bucket_cache_ms: u64,
+    clock: Arc<dyn Clock>,
 ) -> ObjectStore {
     let ring = ring(replicas, devices);
     let nodes: HashMap<_, _> = (1..=devices).map(|id| (DeviceId(id), node.clone())).collect();
     let cluster = Cluster::new(ring.clone(), vec![ring], nodes).unwrap();
     let options = StoreOptions { part_bytes_min: 10, bucket_cache_ms, ..StoreOptions::default() };
-    ObjectStore::new(cluster, Arc::new(SystemClock), options)
+    ObjectStore::new(cluster, clock, options)
 }
 
 impl Harness {
     pub(super) fn new(replicas: usize, devices: u32) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let memory = Arc::new(MemoryBackend::new(clock, (1..=devices).map(DeviceId)));
+        Self::at(replicas, devices, Arc::new(SystemClock))
+    }
+
+    /// The same by another clock.
+    pub(super) fn at(replicas: usize, devices: u32, clock: Arc<dyn Clock>) -> Self {
+        let memory = Arc::new(MemoryBackend::new(clock.clone(), (1..=devices).map(DeviceId)));
         let node: Arc<dyn Backend> = memory.clone();
-        Self { store: store_over(&node, replicas, devices), memory }
+        Self { store: store_with(&node, (replicas, devices), 0, clock), memory }
     }
 
     /// One replica on `devices` devices, with a bucket `b`.

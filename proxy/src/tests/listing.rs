@@ -1,11 +1,17 @@
 //! Listings against a model: a sorted map, folded by the definition.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use martlet_protocol::RegisterKind;
+use martlet_protocol::backend::ListStart;
+use martlet_protocol::testing::{Fault, Op};
 use proptest::prelude::*;
 
-use super::harness::Harness;
-use crate::{ListObjects, ObjectPage};
+use super::harness::{Harness, faulty};
+use crate::walk::{Paths, Walk};
+use crate::{ListObjects, NewBucket, ObjectPage};
 
 /// What S3 says a listing of live keys is, one entry at a time.
 fn model(keys: &BTreeSet<String>, list: &ListObjects) -> Vec<(String, bool)> {
@@ -124,11 +130,40 @@ async fn a_long_bucket_is_listed_in_full_pages() {
 
 #[tokio::test]
 async fn a_listing_needs_all_that_hold_shards() {
-    let harness = Harness::with_bucket(3).await;
+    let harness = Harness::new(1, 3);
+    // So many that each device holds some.
+    let new = NewBucket { owner: "me".into(), index_shards: 128 };
+    harness.store.create_bucket("b", new).await.unwrap();
     for at in 0..30 {
         harness.put(&format!("{at}"), "x").await.unwrap();
     }
     harness.memory.set_offline(martlet_protocol::DeviceId(2), true);
     let list = ListObjects { limit: 100, ..ListObjects::default() };
     assert!(harness.store.list("b", list).await.is_err(), "half a listing is no listing");
+}
+
+#[tokio::test]
+async fn a_short_page_is_asked_for_and_a_long_run_of_tombstones_is_crossed_in_long_pages() {
+    let harness = Harness::with_bucket(1).await;
+    for at in 0..3000 {
+        harness.put(&format!("{at:05}"), "x").await.unwrap();
+    }
+    let bucket = harness.store.bucket("b").await.unwrap();
+    let paths = Paths::all(&bucket, RegisterKind::Object);
+    let mut walk = Walk::new(&harness.store.inner, &paths, ListStart::First, 2);
+    walk.next().await.unwrap().unwrap();
+    assert_eq!(walk.seen, 2, "one key and the word that there is more");
+    for at in 0..2999 {
+        harness.delete(&format!("{at:05}")).await;
+    }
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let store = faulty(&harness.memory, 1, 1, move |call| {
+        counted.fetch_add(usize::from(call.op == Op::List), Ordering::SeqCst);
+        Fault::None
+    });
+    let list = ListObjects { limit: 1, ..ListObjects::default() };
+    let page = store.list("b", list).await.unwrap();
+    assert_eq!(flat(&page), [("02999".to_owned(), false)]);
+    assert!(calls.load(Ordering::SeqCst) < 10, "{calls:?} calls for one page");
 }

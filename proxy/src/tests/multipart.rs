@@ -1,11 +1,15 @@
 //! Multipart uploads, from their beginning to every end they can have.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use bytes::Bytes;
 use futures::future::join_all;
 use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm, ChecksumKind, ETag};
+use martlet_protocol::testing::{Fault, Op};
 use martlet_protocol::{DeviceId, UploadId};
 
-use super::harness::{Harness, body, pattern, settle};
+use super::harness::{Harness, body, faulty, pattern, settle};
 use crate::{
     CompleteUpload, CopyPart, ETagCondition, Error, ListUploads, NamedPart, NewUpload,
     ReadConditions, Result, Selection, WriteConditions, WrittenPart,
@@ -184,6 +188,29 @@ async fn many_parts_spill_their_manifest() {
     assert_eq!(part, pattern(500, 300));
     let (_, places) = harness.store.places("b", "key").await.unwrap();
     assert_eq!(places.len(), 300);
+}
+
+#[tokio::test]
+async fn a_spilled_manifest_is_read_once_for_many_ranges() {
+    let harness = Harness::with_bucket(1).await;
+    let upload = begin(&harness, "key").await;
+    let mut sent = Vec::new();
+    for number in 1..=200 {
+        sent.push((number, send(&harness, upload, number, &pattern(500, 1)).await.unwrap()));
+    }
+    let named: Vec<_> = sent.iter().map(|(number, part)| (*number, part)).collect();
+    harness.store.complete_upload("b", "key", upload, naming(&named)).await.unwrap();
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    let store = faulty(&harness.memory, 1, 1, move |call| {
+        counted.fetch_add(usize::from(call.op == Op::ReadExtent), Ordering::SeqCst);
+        Fault::None
+    });
+    for first in 0..10 {
+        let range = Selection::From { first: first * 500, last: Some(first * 500 + 99) };
+        super::harness::get(&store, "key", range).await.unwrap();
+    }
+    assert_eq!(reads.load(Ordering::SeqCst), 1 + 10);
 }
 
 #[tokio::test]

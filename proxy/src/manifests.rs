@@ -1,0 +1,78 @@
+//! Long manifests that were read lately: they never change, and who reads an object in ranges needs
+//! its manifest for each of them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use martlet_protocol::ExtentId;
+use martlet_protocol::entry::Manifest;
+use parking_lot::Mutex;
+
+/// Extents and parts that all manifests together may name: some five MiB.
+const NAMED_MAX: usize = 100_000;
+
+/// Manifests by the first extent that they are stored in, the one read last in front.
+#[derive(Default)]
+pub(crate) struct Manifests {
+    kept: Mutex<VecDeque<(ExtentId, Arc<Manifest>)>>,
+}
+
+fn named(manifest: &Manifest) -> usize {
+    manifest.extents.len() + manifest.parts.len()
+}
+
+impl Manifests {
+    pub(crate) fn get(&self, id: ExtentId) -> Option<Arc<Manifest>> {
+        let mut kept = self.kept.lock();
+        let at = kept.iter().position(|(other, _)| *other == id)?;
+        let found = kept.remove(at)?;
+        let manifest = found.1.clone();
+        kept.push_front(found);
+        Some(manifest)
+    }
+
+    /// Keeps a manifest, in place of those that nobody has read for longest.
+    pub(crate) fn put(&self, id: ExtentId, manifest: Arc<Manifest>) {
+        if named(&manifest) > NAMED_MAX {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        kept.retain(|(other, _)| *other != id);
+        kept.push_front((id, manifest));
+        let mut total = 0;
+        let fit = kept.iter().take_while(|(_, manifest)| {
+            total += named(manifest);
+            total <= NAMED_MAX
+        });
+        let fit = fit.count();
+        kept.truncate(fit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::PolicyId;
+
+    use super::*;
+
+    fn manifest(parts: usize) -> Arc<Manifest> {
+        Arc::new(Manifest { policy: PolicyId(0), extents: Vec::new(), parts: vec![1; parts] })
+    }
+
+    #[test]
+    fn what_was_read_last_stays_and_the_whole_is_bounded() {
+        let kept = Manifests::default();
+        let id = |byte| ExtentId([byte; 16]);
+        for byte in 0..3 {
+            kept.put(id(byte), manifest(NAMED_MAX / 3));
+        }
+        assert!(kept.get(id(0)).is_some());
+        kept.put(id(3), manifest(NAMED_MAX / 3));
+        assert!(kept.get(id(1)).is_none(), "it was read longest ago");
+        assert!([0, 2, 3].iter().all(|byte| kept.get(id(*byte)).is_some()));
+        kept.put(id(3), manifest(1));
+        assert_eq!(kept.get(id(3)).unwrap().parts.len(), 1);
+        kept.put(id(4), manifest(NAMED_MAX + 1));
+        assert!(kept.get(id(4)).is_none() && kept.get(id(3)).is_some(), "too long to keep");
+    }
+}

@@ -1,0 +1,213 @@
+//! Each call to a node fails in turn, in each way: what a client is told must be so, an object is
+//! old or new and never torn, and no bytes stay behind that nobody owns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_protocol::entry::Body;
+use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::{ErrorKind, ExtentId};
+use parking_lot::Mutex;
+
+use super::conditional::only_over;
+use super::harness::{Harness, body, create, faulty, pattern, put, settle};
+use super::multipart::naming;
+use crate::{CopyObject, Error, NewUpload, ObjectStore, ReadConditions, Result, Selection};
+use crate::{WriteConditions, Written};
+
+const FAULTS: [Fault; 5] = [
+    Fault::Refuse(ErrorKind::Unavailable),
+    Fault::LoseReply(ErrorKind::Unavailable),
+    Fault::Refuse(ErrorKind::Full),
+    Fault::Refuse(ErrorKind::Corrupt),
+    Fault::LoseReply(ErrorKind::Internal),
+];
+
+fn old() -> bytes::Bytes {
+    pattern(20_000, 1)
+}
+
+fn new() -> bytes::Bytes {
+    pattern(70_000, 2)
+}
+
+/// A harness with an old object, and a store in front of it whose call number `failing` fails.
+struct Faulted {
+    harness: Harness,
+    before: Written,
+    store: ObjectStore,
+    /// The calls that were made.
+    calls: Arc<Mutex<Vec<Op>>>,
+}
+
+impl Faulted {
+    async fn new(replicas: usize, failing: usize, fault: Fault) -> Self {
+        let devices = u32::try_from(replicas).unwrap();
+        let harness = Harness::new(replicas, devices);
+        create(&harness.store, "b").await;
+        let before = harness.put("key", old()).await.unwrap();
+        // The store in front has a stamp source of its own: its stamps shall lie above.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let made = calls.clone();
+        let store = faulty(&harness.memory, replicas, devices, move |call| {
+            let mut made = made.lock();
+            made.push(call.op);
+            if made.len() == failing + 1 { fault } else { Fault::None }
+        });
+        Self { harness, before, store, calls }
+    }
+
+    /// Extents that neither the object nor garbage names.
+    async fn orphans(&self) -> Vec<ExtentId> {
+        settle().await;
+        let named = match self.harness.head("key", Selection::Whole).await {
+            Ok(read) => match &read.object.body {
+                Body::Extents(manifest) => manifest.extents.iter().map(|e| e.id).collect(),
+                _ => Vec::new(),
+            },
+            Err(_) => Vec::new(),
+        };
+        let mut orphans = self.harness.memory.extents_in_use();
+        orphans.retain(|id| !named.contains(id));
+        orphans
+    }
+}
+
+/// Lets `act` meet each fault at each of its calls; `after` says what the key holds when it worked.
+async fn at_every_call(
+    after: Option<bytes::Bytes>,
+    act: impl AsyncFn(&ObjectStore, &Written) -> Result<()>,
+) {
+    for replicas in [1, 3] {
+        for fault in FAULTS {
+            for failing in 0.. {
+                let faulted = Faulted::new(replicas, failing, fault).await;
+                let done = act(&faulted.store, &faulted.before).await;
+                let failed = faulted.calls.lock().get(failing).copied();
+                let what = format!("{replicas} replicas, {fault:?} at call {failing} ({failed:?})");
+                let held = match faulted.harness.get("key", Selection::Whole).await {
+                    Ok(held) => Some(held),
+                    Err(Error::NoSuchKey) => None,
+                    Err(error) => panic!("{what}: {error}"),
+                };
+                let worked = done.is_ok();
+                assert!(held == after || (held == Some(old()) && !worked), "{what}: {done:?}");
+                let survivable = matches!(fault, Fault::Refuse(ErrorKind::Unavailable));
+                assert!(worked || !(survivable && replicas == 3), "{what}: {done:?}");
+                // A write whose outcome nobody knows keeps its extents; the sweep finds them.
+                let excused = matches!(failed, Some(Op::Write | Op::DeleteExtents));
+                let orphans = faulted.orphans().await;
+                assert!(excused || orphans.is_empty(), "{what}: {orphans:?} left, {done:?}");
+                if failed.is_none() {
+                    done.expect("without a fault it works");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn overwrites() {
+    at_every_call(Some(new()), async |store, _| {
+        put(store, "key", body(new()), WriteConditions::default()).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn conditional_overwrites() {
+    at_every_call(Some(new()), async |store, before| {
+        put(store, "key", body(new()), only_over(before)).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn inline_overwrites() {
+    at_every_call(Some(pattern(500, 3)), async |store, _| {
+        put(store, "key", body(pattern(500, 3)), WriteConditions::default()).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn deletes() {
+    at_every_call(None, async |store, _| {
+        store.delete("b", "key", &WriteConditions::default()).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn conditional_deletes() {
+    at_every_call(None, async |store, before| {
+        store.delete("b", "key", &only_over(before)).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tags() {
+    at_every_call(Some(old()), async |store, _| {
+        store.set_tags("b", "key", vec![("a".into(), "b".into())]).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn copies() {
+    at_every_call(Some(old()), async |store, _| {
+        let copy = CopyObject {
+            source: ("b".into(), "key".into()),
+            source_conditions: ReadConditions::default(),
+            attributes: Some(martlet_protocol::entry::Attributes::default()),
+            tags: None,
+            checksum: None,
+            conditions: WriteConditions::default(),
+        };
+        store.copy("b", "key", copy).await.map(drop)
+    })
+    .await;
+}
+
+/// A whole upload through the faulty store; what it could not end, another proxy gives up.
+#[tokio::test]
+async fn uploads() {
+    for fault in FAULTS {
+        for failing in 0.. {
+            let faulted = Faulted::new(1, failing, fault).await;
+            let store = &faulted.store;
+            let whole = async {
+                let upload = NewUpload {
+                    attributes: martlet_protocol::entry::Attributes::default(),
+                    checksum: None,
+                };
+                let upload = store.create_upload("b", "key", upload).await?.id;
+                let first = store.upload_part("b", "key", upload, 1, body(new())).await?;
+                store.upload_part("b", "key", upload, 2, body(old())).await?;
+                store.complete_upload("b", "key", upload, naming(&[(1, &first)])).await.map(drop)
+            };
+            let done = whole.await;
+            let failed = faulted.calls.lock().get(failing).copied();
+            let what = format!("{fault:?} at call {failing} ({failed:?}): {done:?}");
+            let open = crate::ListUploads { limit: 9, ..crate::ListUploads::default() };
+            let open = faulted.harness.store.list_uploads("b", open).await.unwrap();
+            for upload in open.uploads {
+                let aborted = faulted.harness.store.abort_upload("b", "key", upload.id).await;
+                assert!(matches!(aborted, Ok(()) | Err(Error::NoSuchUpload)), "{what}");
+            }
+            let held = faulted.harness.get("key", Selection::Whole).await.unwrap();
+            assert!(held == new() || (held == old() && done.is_err()), "{what}");
+            // Parts of an upload that ended are the sweep's if nobody could free them.
+            let excused = matches!(failed, Some(Op::Write | Op::DeleteExtents | Op::List));
+            let orphans = faulted.orphans().await;
+            assert!(excused || orphans.is_empty(), "{what}: {orphans:?} left");
+            if failed.is_none() {
+                done.expect("without a fault it works");
+                break;
+            }
+        }
+    }
+}

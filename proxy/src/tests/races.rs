@@ -1,0 +1,199 @@
+//! Races, many of them, each from its own seed: what was told to the racers has to fit together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use martlet_protocol::testing::Fault;
+use parking_lot::Mutex;
+
+use super::conditional::{create_only, only_over};
+use super::harness::{Harness, body, create, faulty, get, pattern, put, settle};
+use super::multipart::{begin, naming, send};
+use crate::{Error, ObjectStore, Result, Selection, WriteConditions, Written};
+
+const ROUNDS: u64 = 100;
+const RACERS: usize = 50;
+
+/// A small generator of our own, so that a seed means the same for ever.
+#[derive(Clone)]
+struct Chance(Arc<Mutex<u64>>);
+
+impl Chance {
+    fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)))
+    }
+
+    /// A number below `end`.
+    fn below(&self, end: u64) -> u64 {
+        let mut state = self.0.lock();
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        *state % end
+    }
+}
+
+/// A store some of whose calls are late.
+fn straggling(harness: &Harness, replicas: usize, chance: &Chance) -> ObjectStore {
+    let chance = chance.clone();
+    let devices = u32::try_from(replicas).unwrap();
+    faulty(&harness.memory, replicas, devices, move |_| match chance.below(24) {
+        0 => Fault::Delay(Duration::from_micros(50 + chance.below(1500))),
+        _ => Fault::None,
+    })
+}
+
+async fn race(
+    stores: &[ObjectStore],
+    round: &str,
+    conditions: &WriteConditions,
+) -> Vec<(String, Result<Written>)> {
+    let racers = (0..RACERS).map(|racer| {
+        let store = stores[racer % stores.len()].clone();
+        let (text, conditions) = (format!("{round} {racer}"), conditions.clone());
+        tokio::spawn(async move {
+            let outcome = put(&store, "key", body(Bytes::from(text.clone())), conditions).await;
+            (text, outcome)
+        })
+    });
+    join_all(racers).await.into_iter().map(|racer| racer.unwrap()).collect()
+}
+
+/// Nobody else may have won than the one whose bytes are there.
+async fn check_winner(store: &ObjectStore, outcomes: &[(String, Result<Written>)], what: &str) {
+    let held = get(store, "key", Selection::Whole).await.unwrap();
+    let winners: Vec<_> = outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).collect();
+    assert!(winners.len() <= 1, "{what}: {} winners", winners.len());
+    if let [(text, _)] = winners[..] {
+        assert_eq!(held, *text, "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_fifty_racers_one_wins_a_hundred_times_over() {
+    for seed in 0..ROUNDS {
+        let chance = Chance::new(seed);
+        let harness = Harness::with_bucket(1).await;
+        let store = straggling(&harness, 1, &chance);
+        let stores = std::slice::from_ref(&store);
+        for (round, conditions) in ["create", "replace"].into_iter().zip([true, false]) {
+            let what = format!("seed {seed}, {round}");
+            let conditions = if conditions {
+                create_only()
+            } else {
+                let read = harness.head("key", Selection::Whole).await.unwrap();
+                only_over(&Written { object: (*read.object).clone(), stamp: read.stamp })
+            };
+            let outcomes = race(stores, round, &conditions).await;
+            check_winner(&harness.store, &outcomes, &what).await;
+            for (_, outcome) in &outcomes {
+                let told = matches!(outcome, Ok(_) | Err(Error::PreconditionFailed(_)));
+                assert!(told, "{what}: {outcome:?}");
+            }
+            assert!(outcomes.iter().any(|(_, outcome)| outcome.is_ok()), "{what}: nobody won");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn racers_through_many_proxies_over_three_replicas_never_win_twice() {
+    for seed in 0..ROUNDS / 5 {
+        let chance = Chance::new(seed);
+        let harness = Harness::new(3, 3);
+        create(&harness.store, "b").await;
+        let proxies: Vec<_> = (0..4).map(|_| straggling(&harness, 3, &chance)).collect();
+        let outcomes = race(&proxies, "create", &create_only()).await;
+        let somebody = harness.get("key", Selection::Whole).await;
+        if somebody.is_ok() {
+            check_winner(&harness.store, &outcomes, &format!("seed {seed}")).await;
+        } else {
+            assert!(outcomes.iter().all(|(_, outcome)| outcome.is_err()), "seed {seed}");
+        }
+    }
+}
+
+/// Puts and deletes beside conditional puts: the last acknowledged state is one of theirs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_uncontested_condition_over_what_was_just_written_holds() {
+    for seed in 0..ROUNDS {
+        let chance = Chance::new(seed);
+        let harness = Harness::with_bucket(1).await;
+        let store = straggling(&harness, 1, &chance);
+        let mut held = put(&store, "key", body("0".into()), create_only()).await.unwrap();
+        for step in 1..20 {
+            let bytes = Bytes::from(format!("{step}"));
+            let stale = only_over(&held);
+            held = match chance.below(3) {
+                0 => put(&store, "key", body(bytes), only_over(&held)).await.unwrap(),
+                1 => put(&store, "key", body(bytes), WriteConditions::default()).await.unwrap(),
+                _ => {
+                    store.delete("b", "key", &only_over(&held)).await.unwrap();
+                    put(&store, "key", body(bytes), create_only()).await.unwrap()
+                }
+            };
+            let refused = put(&store, "key", body("x".into()), stale).await;
+            assert!(
+                matches!(refused, Err(Error::PreconditionFailed(_))),
+                "seed {seed}: {refused:?}"
+            );
+        }
+    }
+}
+
+/// What a Complete races with: an abort, a part that is sent again, another Complete.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_ends_once_whatever_races_with_its_end() {
+    for seed in 0..ROUNDS {
+        let chance = Chance::new(seed);
+        let harness = Arc::new(Harness::with_bucket(1).await);
+        let proxies = [(); 3].map(|()| straggling(&harness, 1, &chance));
+        let upload = begin(&harness, "key").await;
+        let (one, again) = (pattern(20_000, 1), pattern(20_000, 2));
+        let first = send(&harness, upload, 1, &one).await.unwrap();
+        let wait = |most| Duration::from_micros(chance.below(most));
+        let waits = [wait(1500), wait(1500), wait(1500), wait(1500)];
+        let complete = |store: &ObjectStore, wait| {
+            let (store, complete) = (store.clone(), naming(&[(1, &first)]));
+            async move {
+                tokio::time::sleep(wait).await;
+                store.complete_upload("b", "key", upload, complete).await
+            }
+        };
+        let resend = async {
+            tokio::time::sleep(waits[2]).await;
+            proxies[2].upload_part("b", "key", upload, 1, body(again.clone())).await
+        };
+        let abort = async {
+            tokio::time::sleep(waits[3]).await;
+            proxies[0].abort_upload("b", "key", upload).await
+        };
+        let completes = (complete(&proxies[0], waits[0]), complete(&proxies[1], waits[1]));
+        let (left, right, resent, aborted) = tokio::join!(completes.0, completes.1, resend, abort);
+        let what = format!("seed {seed}: {left:?} {right:?} {resent:?} {aborted:?}");
+        let held = get(&harness.store, "key", Selection::Whole).await;
+        let completed: Vec<_> = [&left, &right].into_iter().flatten().collect();
+        match held {
+            Ok(held) => {
+                assert_eq!(held, one, "{what}");
+                assert!(aborted.is_err(), "{what}");
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::NoSuchKey), "{what}");
+                assert!(completed.is_empty(), "{what}");
+            }
+        }
+        if let [left, right] = completed[..] {
+            assert_eq!(left.object.etag, right.object.etag, "{what}");
+        }
+        // Whoever of them remains ends it; then nothing is left that nobody owns.
+        let last = harness.store.abort_upload("b", "key", upload).await;
+        assert!(matches!(last, Ok(()) | Err(Error::NoSuchUpload)), "{what}: {last:?}");
+        settle().await;
+        let expected = usize::from(get(&harness.store, "key", Selection::Whole).await.is_ok());
+        let late = usize::from(matches!(resent, Err(Error::NoSuchUpload)) && expected == 1);
+        let left = harness.memory.extents_in_use().len();
+        assert!((expected..=expected + late).contains(&left), "{what}: {left} extents are left");
+    }
+}
