@@ -31,6 +31,15 @@ use crate::extents::ExtentUsage;
 use crate::index::Caches;
 use crate::metrics::{DeviceMetrics, IndexCounters};
 
+/// How often a device is tidied.
+const TIDY_EVERY_MS: u64 = 10_000;
+/// How much of it at a time.
+const MARKS_MAX: usize = 4096;
+const PUNCHES_MAX: usize = 16;
+/// How long a delete is remembered (rule X4): far longer than a write may take to commit, and than a
+/// holder that missed the delete is expected to be away.
+const MARK_AGE_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+
 /// A device of a node.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
@@ -109,6 +118,7 @@ pub(crate) struct Device {
     state: RwLock<State>,
     counters: Arc<IndexCounters>,
     reopened: AtomicU64,
+    tidied_ms: AtomicU64,
 }
 
 enum State {
@@ -126,6 +136,7 @@ impl Device {
             state: RwLock::new(State::Reopening("it is being opened".to_owned())),
             counters: Arc::default(),
             reopened: AtomicU64::new(0),
+            tidied_ms: AtomicU64::new(0),
         };
         device.try_open();
         device
@@ -170,6 +181,7 @@ impl Device {
         let suspect = match &*self.state.read() {
             State::Online(opened) => {
                 opened.ballast.tend();
+                self.tidy(opened);
                 opened.fault()
             }
             // Space may have returned; what else keeps a device from opening takes a person.
@@ -181,10 +193,28 @@ impl Device {
         }
     }
 
+    /// Gives long freed stretches back to the file system and forgets old marks: now and then, and
+    /// at once when the device is full.
+    fn tidy(&self, opened: &Opened) {
+        let now_ms = self.now_ms();
+        let due_ms = self.tidied_ms.load(Ordering::Relaxed).saturating_add(TIDY_EVERY_MS);
+        let short = opened.ballast.level() != Level::Ready;
+        if now_ms < due_ms && !short {
+            return;
+        }
+        self.tidied_ms.store(now_ms, Ordering::Relaxed);
+        let forgotten = opened.extents.forget_marks(now_ms.saturating_sub(MARK_AGE_MS), MARKS_MAX);
+        let tidied = forgotten.and_then(|_| opened.extents.reclaim(PUNCHES_MAX, short));
+        if let Err(error) = tidied {
+            tracing::warn!(device = %self.config.id, %error, "the device can't be tidied");
+        }
+    }
+
     /// Closes the device in good order, so that the next opening need not look at every extent.
     /// Blocks.
     pub(crate) fn close(&self) -> Result<()> {
-        let closed = State::Offline { reason: "it was closed".into(), kind: ErrorKind::Unavailable };
+        let closed =
+            State::Offline { reason: "it was closed".into(), kind: ErrorKind::Unavailable };
         match std::mem::replace(&mut *self.state.write(), closed) {
             State::Online(opened) => Opened::close(opened),
             _ => Ok(()),

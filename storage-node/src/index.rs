@@ -13,6 +13,7 @@
 //! * [`read`] and [`list`]: never wait for the committer. RocksDB shows a batch only once it is
 //!   synced, so a reader can't see what a power cut could take back (rule R2).
 //! * [`fences`]: what each bucket takes (rule M2).
+//! * [`log_tail`]: what a power cut leaves of RocksDB's logs.
 //! * [`rows`]: the bytes; [`database`] and [`options`]: RocksDB.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
 //!
@@ -27,6 +28,7 @@ mod extent_table;
 mod fences;
 mod group;
 mod list;
+mod log_tail;
 mod options;
 mod queue;
 mod read;
@@ -221,8 +223,7 @@ impl Drop for Index {
 
 /// Encodes a write on its caller's thread.
 fn prepare(write: &EntryWrite) -> Result<WriteOp> {
-    let EntryWrite { key, entry, inline, mode, generation, commit_by_ms, keep_body } =
-        write;
+    let EntryWrite { key, entry, inline, mode, generation, commit_by_ms, keep_body } = write;
     let crc32c = match entry.value.body() {
         Some(Body::Inline { crc32c }) => Some(*crc32c),
         _ => None,
@@ -274,7 +275,7 @@ fn garbage_in(
         }
         rows.next();
     }
-    database.ended_well(&rows)?;
+    Database::ended_well(&rows)?;
     Ok((garbage, None))
 }
 
@@ -282,7 +283,7 @@ fn garbage_in(
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(Error::internal("a blocking call ended early").with_source(error)))
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(Error::internal("a blocking call ended early").with_source(error))
+    })
 }

@@ -21,6 +21,9 @@ use crate::disk::{Disk, PosixDisk};
 use crate::index::{Caches, blocking};
 use crate::metrics::NodeMetrics;
 
+#[cfg(test)]
+mod tests;
+
 /// How often a node looks after its devices.
 const TEND_EVERY: Duration = Duration::from_millis(250);
 

@@ -1,5 +1,7 @@
 //! A process that is killed while it writes loses nothing that it acknowledged.
 
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
 mod support;
 
 use std::collections::HashMap;

@@ -1,5 +1,7 @@
 //! A full device refuses new bytes, goes on deleting, loses nothing, and recovers with its space.
 
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
 mod support;
 
 use martlet_protocol::ErrorKind;
@@ -18,6 +20,8 @@ async fn a_full_device_goes_on_deleting() {
         node.write(DEVICE, inline(&format!("{number}"), 4000)).await.unwrap();
     }
     put_object(&node, "extent", 100_000).await.unwrap();
+    let packed = put_extent(&node, "packed", 100_000).await.unwrap();
+    let file = put_extent(&node, "file", 3_000_000).await.unwrap();
     assert_eq!(health(&node).await, DeviceHealth::Ready);
 
     let filler = image.fill(2 * MIB);
@@ -29,6 +33,11 @@ async fn a_full_device_goes_on_deleting() {
     for number in 0..100 {
         let delete = tombstone(&format!("{number}"));
         assert_eq!(node.write(DEVICE, delete).await.unwrap(), WriteReply::Stored);
+    }
+    node.delete_extents(DEVICE, &[packed.id, file.id]).await.unwrap();
+    for gone in [packed, file] {
+        let error = node.stat_extent(DEVICE, gone.id).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
     let ballast = std::fs::metadata(root.join("ballast")).unwrap();
     assert_eq!(ballast.len(), 0, "the ballast was given up");
@@ -50,6 +59,39 @@ async fn check(node: &martlet_storage_node::StorageNode) {
         let wanted = (number >= 100).then(|| pattern(&name, 4000));
         assert_eq!(get(node, &name).await.unwrap(), wanted, "{name}");
     }
+}
+
+/// Extents fill a device up to its mark, and all of that space can be filled again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn extents_that_filled_a_device_leave_room_for_as_many() {
+    let Some(image) = Image::new("extents at the end of the disk", 96) else { return };
+    let root = image.path().join("device");
+    let node = open(&root, 16 * MIB).unwrap();
+    for length in [100_000, 3_000_000] {
+        let mut stored = Vec::new();
+        let error = loop {
+            match put_extent(&node, &stored.len().to_string(), length).await {
+                Ok(extent) => stored.push(extent),
+                Err(error) => break error,
+            }
+            assert!(stored.len() < 2000, "the disk never filled");
+        };
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        let bytes = (stored.len() * length) as u64;
+        assert!(bytes > 30 * MIB, "only {bytes} bytes of {length} each");
+        for (number, extent) in stored.iter().enumerate() {
+            let range = 0..u64::from(extent.length);
+            let stream = node.read_extent(DEVICE, extent.id, range).await.unwrap();
+            let pieces: Vec<bytes::Bytes> =
+                futures::TryStreamExt::try_collect(stream).await.unwrap();
+            assert!(pieces.concat() == pattern(&number.to_string(), length));
+        }
+        let ids: Vec<_> = stored.iter().map(|extent| extent.id).collect();
+        node.delete_extents(DEVICE, &ids).await.unwrap();
+        wait_for_health(&node, |health| *health == DeviceHealth::Ready).await;
+        put_extent(&node, "again", length).await.unwrap();
+    }
+    assert_eq!(node.devices().await.unwrap()[0].extents, 2);
 }
 
 /// Without any reserve RocksDB itself meets the end of the space.

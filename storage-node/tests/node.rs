@@ -1,5 +1,7 @@
 //! A node through the seam: what every backend promises, and what opening devices promises.
 
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
 mod support;
 
 use std::fs;
@@ -90,7 +92,8 @@ async fn a_flipped_byte_in_the_log_takes_the_device_offline() {
         node.write(DEVICE, inline(&number.to_string(), 500)).await.unwrap();
     }
     drop(node);
-    let logs = fs::read_dir(folder.path().join("index")).unwrap().map(|entry| entry.unwrap().path());
+    let logs =
+        fs::read_dir(folder.path().join("index")).unwrap().map(|entry| entry.unwrap().path());
     let logs = logs.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
     let log = logs.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
     let mut bytes = fs::read(&log).unwrap();

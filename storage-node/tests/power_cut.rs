@@ -1,67 +1,119 @@
 //! A device whose power is cut has everything that was acknowledged, and says so in time.
 
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
 mod support;
 
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use martlet_protocol::backend::{Backend, DeviceHealth};
+use martlet_protocol::backend::{Backend, DeviceHealth, WriteReply};
+use martlet_protocol::entry::Value;
+use martlet_protocol::{Clock, SystemClock};
+use martlet_storage_node::StorageNode;
 use support::*;
+
+const RESERVE: u64 = 1024 * 1024;
+const WRITERS: u64 = 8;
+const ROUNDS: u64 = 4;
+/// Inline, packed, in a file of its own.
+const LENGTHS: [usize; 3] = [2000, 70_000, 1_500_000];
+
+/// What was done to an object, in order: when it was acknowledged, if it was, and how many bytes it
+/// has since.
+type History = Vec<(Option<u64>, Option<usize>)>;
+type Objects = HashMap<String, History>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_power_cut() {
-    let Some(mut image) = Image::new("a power cut", 256) else { return };
+    let Some(mut image) = Image::new("a power cut", 512) else { return };
     let root = image.path().join("device");
-    let mut acknowledged = Vec::new();
-    for round in 0..3u64 {
-        let node = Arc::new(open(&root, 1024 * 1024).unwrap());
-        let stop = Arc::new(AtomicBool::new(false));
-        let writers: Vec<_> = (0..8)
-            .map(|writer| tokio::spawn(write_until(node.clone(), stop.clone(), round, writer)))
-            .collect();
-        tokio::time::sleep(Duration::from_millis(300 + 170 * round)).await;
-        if !image.cut_power() {
+    let mut rounds: Vec<(u64, Objects)> = Vec::new();
+    for round in 0..ROUNDS {
+        let node = Arc::new(open(&root, RESERVE).unwrap());
+        check(&node, &rounds).await;
+        let writers: Vec<_> =
+            (0..WRITERS).map(|writer| tokio::spawn(work(node.clone(), round, writer))).collect();
+        tokio::time::sleep(Duration::from_millis(400 + 170 * round)).await;
+        let Some((before_ms, after_ms)) = image.cut_power() else {
             eprintln!("SKIPPED a power cut: python3 could not shut the file system down");
-            stop.store(true, Ordering::Relaxed);
+            writers.iter().for_each(tokio::task::JoinHandle::abort);
             return;
-        }
+        };
+        let mut objects = Objects::new();
         for writer in writers {
-            acknowledged.extend(writer.await.unwrap());
+            objects.extend(writer.await.unwrap());
         }
+        eprintln!(
+            "round {round}: {} objects, cut within {} ms",
+            objects.len(),
+            after_ms - before_ms
+        );
+        rounds.push((before_ms, objects));
         assert!(node.write(DEVICE, inline("after", 10)).await.is_err());
         wait_for_health(&node, |health| matches!(health, DeviceHealth::Offline(_))).await;
         drop(node);
         image.unmount();
         assert!(image.mount());
     }
-    assert!(acknowledged.len() > 100, "only {} writes", acknowledged.len());
-    let node = open(&root, 1024 * 1024).unwrap();
-    for (name, length) in &acknowledged {
-        let bytes = get(&node, name).await.unwrap();
-        assert!(bytes.is_some_and(|bytes| bytes == pattern(name, *length)), "{name} is not whole");
-    }
-    drop(node);
+    assert!(rounds.iter().all(|(_, objects)| objects.len() > 10));
+    let node = open(&root, RESERVE).unwrap();
+    check(&node, &rounds).await;
+    let status = node.devices().await.unwrap().remove(0);
+    assert_eq!((status.health, status.quarantined), (DeviceHealth::Ready, 0));
 }
 
-/// Writes until a write fails, and returns what was acknowledged.
-async fn write_until(
-    node: Arc<martlet_storage_node::StorageNode>,
-    stop: Arc<AtomicBool>,
-    round: u64,
-    writer: u64,
-) -> Vec<(String, usize)> {
-    let mut acknowledged = Vec::new();
+async fn check(node: &StorageNode, rounds: &[(u64, Objects)]) {
+    let mut wrong = 0;
+    for (cut_ms, objects) in rounds {
+        for (name, history) in objects {
+            let found = get(node, name).await.unwrap().map(|bytes| {
+                assert!(bytes == pattern(name, bytes.len()), "{name} is not whole");
+                bytes.len()
+            });
+            // What was acknowledged last before the cut, or anything later.
+            let sure = history.iter().rposition(|(acked, _)| acked.is_some_and(|at| at < *cut_ms));
+            let before = if sure.is_some() { None } else { Some(None) };
+            let may = history[sure.unwrap_or(0)..].iter().map(|(_, length)| *length);
+            if !before.into_iter().chain(may).any(|length| length == found) {
+                eprintln!("{name} has {found:?} bytes after {history:?}, cut at {cut_ms}");
+                wrong += 1;
+            }
+        }
+    }
+    assert_eq!(wrong, 0, "acknowledged writes were lost");
+}
+
+/// Puts, overwrites and deletes until a write fails.
+async fn work(node: Arc<StorageNode>, round: u64, writer: u64) -> Objects {
+    let mut objects = Objects::new();
     for number in 0.. {
         let name = format!("{round}-{writer}-{number}");
-        let (length, outcome) = match number % 4 {
-            0 => (70_000, put_object(&node, &name, 70_000).await),
-            _ => (2000, node.write(DEVICE, inline(&name, 2000)).await),
-        };
-        if outcome.is_err() || stop.load(Ordering::Relaxed) {
-            break;
+        let pick = |step: u64| LENGTHS[usize::try_from((number * 7 + writer + step) % 3).unwrap()];
+        let mut steps = vec![Some(pick(0))];
+        steps.extend((number % 3 == 0).then(|| Some(pick(1))));
+        steps.extend((number % 4 == 0).then_some(None));
+        let history: &mut History = objects.entry(name.clone()).or_default();
+        for step in steps {
+            let acknowledged = change(&node, &name, step).await;
+            history.push((acknowledged.then(|| SystemClock.now_ms()), step));
+            if !acknowledged {
+                return objects;
+            }
         }
-        acknowledged.push((name, length));
     }
-    acknowledged
+    objects
+}
+
+/// Puts an object of so many bytes, or deletes it.
+async fn change(node: &StorageNode, name: &str, length: Option<usize>) -> bool {
+    // Each write of a name is stamped above the one before.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let outcome = match length {
+        None => node.write(DEVICE, write(name, Value::Tombstone)).await,
+        Some(2000) => node.write(DEVICE, inline(name, 2000)).await,
+        Some(length) => put_object(node, name, length).await,
+    };
+    outcome.is_ok_and(|reply| reply == WriteReply::Stored)
 }

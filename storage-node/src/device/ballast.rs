@@ -82,7 +82,9 @@ impl Space {
     fn action(self) -> Action {
         if self.held > 0 && self.free < self.margin() {
             Action::GiveUp
-        } else if self.held < self.reserve && self.free + self.held > self.reserve + 2 * self.margin() {
+        } else if self.held < self.reserve
+            && self.free + self.held > self.reserve + 2 * self.margin()
+        {
             Action::TakeBack
         } else {
             Action::Keep
@@ -202,7 +204,8 @@ impl Ballast {
 }
 
 fn failed(path: &Path, error: io::Error) -> Error {
-    Error::unavailable(format!("{} can't be used", PathBuf::from(path).display())).with_source(error)
+    Error::unavailable(format!("{} can't be used", PathBuf::from(path).display()))
+        .with_source(error)
 }
 
 #[cfg(test)]
@@ -225,9 +228,15 @@ mod tests {
 
     #[test]
     fn a_device_fills_in_three_steps() {
-        assert_eq!((space(900, 100).level(), space(900, 100).action()), (Level::Ready, Action::Keep));
+        assert_eq!(
+            (space(900, 100).level(), space(900, 100).action()),
+            (Level::Ready, Action::Keep)
+        );
         assert_eq!((space(25, 100).level(), space(25, 100).action()), (Level::Full, Action::Keep));
-        assert_eq!((space(24, 100).level(), space(24, 100).action()), (Level::Full, Action::GiveUp));
+        assert_eq!(
+            (space(24, 100).level(), space(24, 100).action()),
+            (Level::Full, Action::GiveUp)
+        );
         assert_eq!((space(124, 0).level(), space(124, 0).action()), (Level::Full, Action::Keep));
         assert_eq!(space(50, 0).level(), Level::Critical);
         assert_eq!(space(151, 0).action(), Action::TakeBack);

@@ -19,7 +19,21 @@ const VERSION: u32 = 1;
 /// What a device's folder holds besides; found without a format, it is a device that lost it.
 const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
 
-/// What `format.json` says.
+/// What `format.json` says, as JSON, and behind it a checksum:
+///
+/// ```text
+/// {
+///   "magic": "martlet device",
+///   "version": 1,
+///   "cluster": "<32 hexadecimal digits>",
+///   "device": "<32 hexadecimal digits>",
+///   "generation": 1790000000000,
+///   "checksum": "<16 hexadecimal digits>"
+/// }
+/// ```
+///
+/// The checksum is the first 16 digits of the BLAKE3 of the other fields as compact JSON, in this
+/// order. `magic` and `version` mean the same in every version to come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Format {
     magic: String,

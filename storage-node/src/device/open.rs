@@ -65,7 +65,7 @@ impl Opened {
             shared.disk.clone(),
             index.extent_table(),
             shared.clock.clone(),
-            options,
+            &options,
         )?;
         tracing::info!(device = %config.id, path = %root.display(), clean, ?report, "device open");
         Ok(Self { extents, index, ballast, root: root.clone(), device: format.device, _lock: lock })

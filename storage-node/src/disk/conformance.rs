@@ -21,7 +21,7 @@ fn all(disk: &dyn Disk, root: &Path) {
 
 fn names(disk: &dyn Disk, folder: &Path) {
     let (one, two) = (folder.join("one"), folder.join("two"));
-    assert_eq!(disk.open(&one).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(disk.open(&one, Caching::Cached).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(disk.unlink(&one).unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(disk.list(&folder.join("none")).unwrap_err().kind(), ErrorKind::NotFound);
     let file = disk.create(&one, Caching::Cached).unwrap();
@@ -35,7 +35,7 @@ fn names(disk: &dyn Disk, folder: &Path) {
     disk.rename(&one, &two).unwrap();
     disk.sync_dir(folder).unwrap();
     assert_eq!(disk.list(folder).unwrap(), ["two"]);
-    let moved = disk.open(&two).unwrap();
+    let moved = disk.open(&two, Caching::Cached).unwrap();
     disk.unlink(&two).unwrap();
     let mut read = [0; 3];
     moved.read_at(&mut read, 0).unwrap();
@@ -56,7 +56,7 @@ fn bytes(disk: &dyn Disk, folder: &Path, caching: Caching) {
     file.write_at(&[IoSlice::new(ones), IoSlice::new(twos)], 4096).unwrap();
     file.sync().unwrap();
     assert_eq!(file.length().unwrap(), 3 * 4096);
-    let reader = disk.open(&path).unwrap();
+    let reader = disk.open(&path, Caching::Cached).unwrap();
     let mut read = vec![9; 4096 * 2];
     reader.read_at(&mut read, 2048).unwrap();
     assert!(read[..2048].iter().all(|byte| *byte == 0), "what was skipped reads as zeros");
@@ -67,6 +67,12 @@ fn bytes(disk: &dyn Disk, folder: &Path, caching: Caching) {
     let ready = reader.read_nowait(&mut quick, 4096).unwrap();
     assert!(quick[..ready].iter().all(|byte| *byte == 1));
     assert!(quick[ready..].iter().all(|byte| *byte == 9));
+    let mut before = [9; 4096];
+    reader.read_at(&mut before, 4096).unwrap();
+    let writer = disk.open(&path, caching).unwrap();
+    writer.write_at(&[IoSlice::new(twos)], 4096).unwrap();
+    reader.read_at(&mut before, 4096).unwrap();
+    assert!(before.iter().all(|byte| *byte == 2), "a reader sees what another way in wrote");
     disk.unlink(&path).unwrap();
 }
 

@@ -33,7 +33,7 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes a new file, open for reading and writing. One that is there is a `Conflict`.
     fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>>;
     /// Opens a file for reading and writing.
-    fn open(&self, path: &Path) -> Result<Arc<dyn DiskFile>>;
+    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>>;
     /// Removes a file's name. The bytes go with the last who has it open.
     fn unlink(&self, path: &Path) -> Result<()>;
     /// Gives a file another name, in place of any file of that name.
@@ -70,7 +70,8 @@ pub trait DiskFile: Send + Sync + Debug {
 pub enum Caching {
     /// Through the page cache.
     Cached,
-    /// Past it, where the file system can: offsets, lengths and memory are aligned to 4 KiB.
+    /// Past it, where the file system can: offsets, lengths and memory of writes are aligned to
+    /// 4 KiB. Such a file is not read from.
     Direct,
 }
 

@@ -88,7 +88,13 @@ impl Disk for PosixDisk {
         open(path, new).map_err(on_path("create", path))
     }
 
-    fn open(&self, path: &Path) -> Result<Arc<dyn DiskFile>> {
+    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>> {
+        if caching == Caching::Direct {
+            match open(path, OFlags::DIRECT) {
+                Err(Errno::INVAL) => {}
+                opened => return opened.map_err(on_path("open", path)),
+            }
+        }
         open(path, OFlags::empty()).map_err(on_path("open", path))
     }
 

@@ -38,7 +38,10 @@ impl BlockHasher {
 pub(super) fn verify(bytes: &[u8], crcs: &[u32], first: usize) -> bool {
     let expected = crcs.get(first..).unwrap_or_default();
     bytes.len().div_ceil(BLOCK) <= expected.len()
-        && bytes.chunks(BLOCK).zip(expected).all(|(block, crc)| crc_fast::crc32_iscsi(block) == *crc)
+        && bytes
+            .chunks(BLOCK)
+            .zip(expected)
+            .all(|(block, crc)| crc_fast::crc32_iscsi(block) == *crc)
 }
 
 #[cfg(test)]
@@ -47,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_block_has_its_own_checksum() {
-        let bytes: Vec<u8> = (0..BLOCK * 2 + 5).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..BLOCK * 2 + 5).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let mut hasher = BlockHasher::default();
         hasher.update(&bytes[..BLOCK]);
         hasher.update(&bytes[BLOCK..]);

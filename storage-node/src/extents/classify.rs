@@ -8,7 +8,7 @@
 //! 4. What never came to its end is removed: it was not acknowledged. But a row in the table proves
 //!    that it was, once; then it is a contradiction.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use martlet_protocol::ExtentId;
 
@@ -59,7 +59,7 @@ pub(super) fn classify(found: &[Found]) -> Vec<Verdict> {
             content.entry(thing.id).or_default().push((length, hash));
         }
     }
-    let mut kept = HashMap::new();
+    let mut kept = HashSet::new();
     let judge = |thing: &Found| match thing.evidence {
         _ if thing.marked => Verdict::RemoveDeleted,
         Evidence::Contradiction => Verdict::Quarantine,
@@ -69,7 +69,7 @@ pub(super) fn classify(found: &[Found]) -> Vec<Verdict> {
             let all = &content[&thing.id];
             if all.iter().any(|other| *other != all[0]) {
                 Verdict::Quarantine
-            } else if kept.insert(thing.id, ()).is_some() {
+            } else if !kept.insert(thing.id) {
                 Verdict::RemoveDuplicate
             } else {
                 Verdict::Keep
@@ -110,7 +110,7 @@ mod tests {
             for (at, thing) in found.iter().enumerate() {
                 let rivals = |other: &&Found| other.id == thing.id && !other.marked;
                 let whole = |other: &Found| matches!(other.evidence, Evidence::Whole(..));
-                let contents: std::collections::HashSet<_> = found
+                let contents: HashSet<_> = found
                     .iter()
                     .filter(rivals)
                     .filter(|other| whole(other))

@@ -23,10 +23,6 @@ use super::state::{Counters, Suspect};
 use super::store::Inner;
 use super::write::described;
 
-/// Past the page cache: hashing has read the bytes already, and whoever reads them next may be
-/// another machine.
-const CACHING: Caching = Caching::Cached;
-
 /// A file extent that is being written. Dropped before it is kept, it leaves nothing behind.
 pub(super) struct FileWriter {
     file: Arc<dyn DiskFile>,
@@ -46,7 +42,7 @@ impl FileWriter {
     /// while its bytes still come. Blocks.
     pub(super) fn create(store: &Inner, id: ExtentId, declared: Option<u64>) -> Result<Self> {
         let path = footer::path(&store.root, id);
-        let file = store.disk.create(&path, CACHING)?;
+        let file = store.suspect.note(store.disk.create(&path, Caching::Direct))?;
         let named = path.parent().map(|folder| store.folders.sync(folder));
         let writer = Self {
             file,
@@ -60,7 +56,8 @@ impl FileWriter {
             kept: false,
         };
         let length = declared.unwrap_or(EXTENT_BYTES_MAX);
-        writer.file.allocate(0, footer::file_bytes(length, footer_bytes_max(length)))?;
+        let room = footer::file_bytes(length, footer_bytes_max(length));
+        writer.suspect.note(writer.file.allocate(0, room))?;
         Ok(writer)
     }
 
@@ -76,12 +73,12 @@ impl FileWriter {
         let mut writing: Option<JoinHandle<Result<Self>>> = None;
         let mut idle = Some(self);
         loop {
-            let ended = gather.fill(&mut buffer, CHUNK_BYTES).await?;
+            let filled = gather.fill(&mut buffer, CHUNK_BYTES).await;
             let writer = match writing.take() {
                 Some(task) => joined(task.await)?,
                 None => idle.take().expect("a writer is idle or writing"),
             };
-            if ended {
+            if filled? {
                 let task = tokio::task::spawn_blocking(move || writer.finish(buffer, facts));
                 let (mut writer, record) = joined(task.await)?;
                 if let Some(named) = writer.named.take() {
@@ -98,7 +95,7 @@ impl FileWriter {
         let bytes = &chunk.all()[..chunk.filled];
         let offset = self.hasher.length();
         self.hasher.update(bytes);
-        self.file.write_at(&[IoSlice::new(bytes)], offset)?;
+        self.suspect.note(self.file.write_at(&[IoSlice::new(bytes)], offset))?;
         Ok(self)
     }
 
@@ -115,9 +112,10 @@ impl FileWriter {
         debug_assert_eq!(written, footer.len(), "a buffer has room for a chunk and a footer");
         let total = footer::file_bytes(length, footer.len());
         if self.declared.is_none() || footer.len() != footer_bytes_max(length) {
-            self.file.truncate(total)?;
+            self.suspect.note(self.file.truncate(total))?;
         }
-        self.file.write_at(&[IoSlice::new(&last.all()[..last.filled])], offset)?;
+        let last = IoSlice::new(&last.all()[..last.filled]);
+        self.suspect.note(self.file.write_at(&[last], offset))?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.file.sync().inspect_err(|error| self.suspect.set(error))?;
         Ok((self, record))

@@ -25,6 +25,7 @@ enum Job {
 pub(super) struct Folders {
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    counters: Arc<Counters>,
 }
 
 impl Folders {
@@ -34,12 +35,13 @@ impl Folders {
         suspect: Arc<Suspect>,
     ) -> Result<Self> {
         let (jobs, queue) = channel();
-        let worker = Worker { disk, counters, suspect };
+        let worker = Worker { disk, counters: counters.clone(), suspect };
         let thread = std::thread::Builder::new()
             .name("extent-folders".into())
             .spawn(move || worker.run(&queue))
             .map_err(|error| Error::unavailable("can't start a thread").with_source(error))?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+        let thread = Mutex::new(Some(thread));
+        Ok(Self { jobs: Mutex::new(Some(jobs)), thread, counters })
     }
 
     /// Asks for a folder's names to be made durable; the answer comes when they are.
@@ -52,8 +54,10 @@ impl Folders {
 
     /// Removes a file that nobody was told of.
     pub(super) fn discard(&self, file: &Path) {
-        // After the store was closed, the next opening removes it.
-        let _ = self.send(Job::Discard(file.to_path_buf()));
+        if self.send(Job::Discard(file.to_path_buf())).is_none() {
+            // The store was closed: the next opening removes it.
+            self.counters.leave_behind();
+        }
     }
 
     fn send(&self, job: Job) -> Option<()> {

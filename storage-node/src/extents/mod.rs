@@ -165,9 +165,9 @@ impl ExtentStore {
         disk: Arc<dyn Disk>,
         table: impl Into<Table>,
         clock: Arc<dyn Clock>,
-        options: ExtentOptions,
+        options: &ExtentOptions,
     ) -> Result<(Self, RecoveryReport)> {
-        let (inner, report) = Inner::open(root, disk, table.into(), clock, &options)?;
+        let (inner, report) = Inner::open(root, disk, table.into(), clock, options)?;
         Ok((Self(Arc::new(inner)), report))
     }
 
@@ -225,20 +225,19 @@ impl ExtentStore {
         blocking(move || store.list(after, limit)).await
     }
 
-    /// Gives long free runs of volumes back to the file system: at most `runs_max`; returns bytes.
-    pub async fn reclaim(&self, runs_max: usize) -> Result<u64> {
-        let store = self.0.clone();
-        blocking(move || store.reclaim(runs_max)).await
+    /// Gives long freed runs of volumes back to the file system, and if the device is `short` of
+    /// space those that were set aside for later, too: at most `runs_max`; returns bytes. Blocks.
+    pub fn reclaim(&self, runs_max: usize, short: bool) -> Result<u64> {
+        self.0.reclaim(runs_max, short)
     }
 
-    /// Forgets delete marks older than `before_ms`, at most `limit`; returns how many.
-    pub async fn forget_marks(&self, before_ms: u64, limit: usize) -> Result<usize> {
-        let store = self.0.clone();
-        blocking(move || {
-            let ids = store.table.marks_before(before_ms, limit)?;
-            store.table.forget_marks(&ids).map(|()| ids.len())
-        })
-        .await
+    /// Forgets delete marks older than `before_ms`, at most `limit`; returns how many. Blocks.
+    pub fn forget_marks(&self, before_ms: u64, limit: usize) -> Result<usize> {
+        let ids = self.0.table.marks_before(before_ms, limit)?;
+        if !ids.is_empty() {
+            self.0.table.forget_marks(&ids)?;
+        }
+        Ok(ids.len())
     }
 
     /// Figures.
@@ -247,7 +246,7 @@ impl ExtentStore {
         ExtentUsage { volume_free_bytes: free, ..self.0.counters.snapshot() }
     }
 
-    /// Why the store takes no more writes: a sync failed.
+    /// Why the store takes no more writes: a write or a sync failed.
     pub fn suspect(&self) -> Option<String> {
         self.0.suspect.why()
     }
@@ -257,7 +256,9 @@ impl ExtentStore {
     pub fn close(&self) -> bool {
         self.0.committer.close();
         self.0.folders.close();
-        self.suspect().is_none() && !self.0.counters.left_behind()
+        // A file that is still being written will not be removed any more.
+        let writing = Arc::strong_count(&self.0.folders) > 1;
+        self.suspect().is_none() && !writing && !self.0.counters.left_behind()
     }
 }
 

@@ -22,7 +22,7 @@ use super::state::Counters;
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
 use super::{RecoveryReport, quarantine, scan};
-use crate::disk::Disk;
+use crate::disk::{Caching, Disk};
 
 /// Where recovery works.
 #[derive(Clone, Copy)]
@@ -71,7 +71,8 @@ pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
 
 /// Brings table, disk and space into agreement.
 pub(super) fn recover(site: Site<'_>, counters: &Counters, clean: bool) -> Result<RecoveryReport> {
-    let mut recovery = Recovery { site, counters, taken: Taken::new(), report: RecoveryReport::default() };
+    let mut recovery =
+        Recovery { site, counters, taken: Taken::new(), report: RecoveryReport::default() };
     let quarantined = recovery.open_quarantine()?;
     recovery.open_volumes()?;
     let mut files = if clean { None } else { Some(recovery.files()?) };
@@ -110,7 +111,7 @@ impl Recovery<'_> {
         let folder = self.site.root.join("volumes");
         for name in self.site.disk.list(&folder)? {
             let path = folder.join(&name);
-            let file = self.site.disk.open(&path)?;
+            let file = self.site.disk.open(&path, Caching::Cached)?;
             let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
             let mut first = vec![0; ALIGN];
             if bytes > 0 {
@@ -119,7 +120,7 @@ impl Recovery<'_> {
             match VolumeHead::decode(&first) {
                 Some(head) if name == format!("{}.vol", head.number) => {
                     self.taken.entry(head.number).or_default();
-                    self.site.volumes.add(Volume::new(&head, path, file, bytes));
+                    self.site.volumes.add(Volume::open(self.site.disk, &head, path)?);
                 }
                 // Its making never came to an end.
                 None if first.iter().all(|byte| *byte == 0) && bytes <= ALIGN_BYTES => {
@@ -170,7 +171,7 @@ impl Recovery<'_> {
             if there {
                 self.counters.added(u64::from(extent.length));
             } else if quarantined.contains(&extent.id) {
-                aside.push((extent.id, Row { place: Place::Quarantined, ..row }.encode()));
+                aside.push(Row { place: Place::Quarantined, ..row });
             } else {
                 self.report.missing.push(extent.id);
             }
@@ -181,7 +182,8 @@ impl Recovery<'_> {
 
     /// Takes a record's stretch, if its volume reaches that far and nobody else has it.
     fn holds(&mut self, run: Run) -> bool {
-        let there = self.site.volumes.get(run.volume).is_ok_and(|volume| run.end() <= volume.bytes());
+        let there =
+            self.site.volumes.get(run.volume).is_ok_and(|volume| run.end() <= volume.bytes());
         let Some(taken) = self.taken.get_mut(&run.volume).filter(|_| there) else { return false };
         taken.insert(run.offset, run.bytes).is_none()
     }
@@ -211,7 +213,7 @@ impl Recovery<'_> {
 
     fn inspect_file(&self, id: ExtentId) -> Result<Thing> {
         let path = footer::path(self.site.root, id);
-        let file = self.site.disk.open(&path)?;
+        let file = self.site.disk.open(&path, Caching::Cached)?;
         let (evidence, record) = match footer::inspect(file.as_ref())? {
             Footer::Unfinished | Footer::Torn => (Evidence::Unfinished, None),
             Footer::Rotten => (Evidence::Contradiction, None),
@@ -220,13 +222,12 @@ impl Recovery<'_> {
             }
             Footer::Good(description) => {
                 let extent = description.record.extent;
-                match scan::matches(file.as_ref(), 0, &description)? {
-                    true => {
-                        let whole = Evidence::Whole(extent.length, extent.blake3);
-                        (whole, Some(description.record))
-                    }
+                if scan::matches(file.as_ref(), 0, &description)? {
+                    let whole = Evidence::Whole(extent.length, extent.blake3);
+                    (whole, Some(description.record))
+                } else {
                     // The footer came to the disk before the bytes did.
-                    false => (Evidence::Unfinished, None),
+                    (Evidence::Unfinished, None)
                 }
             }
         };
@@ -287,7 +288,7 @@ impl Recovery<'_> {
         self.site.table.put_many(&rows)
     }
 
-    fn keep(&mut self, thing: Thing) -> Option<(ExtentId, Vec<u8>)> {
+    fn keep(&mut self, thing: Thing) -> Option<Row> {
         let place = match thing.place {
             Lies::File(_) => Place::File,
             Lies::Record(run) => {
@@ -300,7 +301,7 @@ impl Recovery<'_> {
         let record = thing.record.expect("only what describes itself is whole");
         self.report.rediscovered += 1;
         self.counters.added(u64::from(record.extent.length));
-        Some((record.extent.id, Row { place, record }.encode()))
+        Some(Row { place, record })
     }
 
     fn remove(&mut self, place: &Lies, changed: &mut Changed) -> Result<()> {

@@ -15,7 +15,24 @@ pub(super) enum Place {
     Quarantined,
 }
 
-/// A row: one byte of version, then postcard.
+/// A row, under the extent's id:
+///
+/// ```text
+/// 0  1  format version
+/// 1     postcard of the fields below, in this order
+/// ```
+///
+/// Postcard writes numbers as varints (7 bits a byte, lowest first), strings and lists behind their
+/// length, `None` as 0, `Some` as 1 and the value, and a variant of an enum as its number:
+///
+/// ```text
+/// place         0 file | 1 record: volume, offset of its header | 2 quarantined
+/// extent id     16 bytes
+/// length
+/// BLAKE3        32 bytes
+/// owner         bucket (16 bytes) | key | write id (16) | upload (none, or 16) | role | offset
+/// birth         in milliseconds since 1970
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) place: Place,

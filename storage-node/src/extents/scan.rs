@@ -75,10 +75,8 @@ fn whole(volume: &Volume, spot: (u32, u64), description: Description) -> Result<
     let run = Run::of_record(spot, u64::from(extent.length));
     let good = run.end() <= volume.bytes()
         && matches(volume.file.as_ref(), run.data_offset(), &description)?;
-    let evidence = match good {
-        true => Evidence::Whole(extent.length, extent.blake3),
-        false => Evidence::Unfinished,
-    };
+    let evidence =
+        if good { Evidence::Whole(extent.length, extent.blake3) } else { Evidence::Unfinished };
     Ok(Stray { run, evidence, record: Some(description.record) })
 }
 

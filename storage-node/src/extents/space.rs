@@ -118,6 +118,11 @@ impl SpaceMap {
         Some(run)
     }
 
+    /// Lets all free space be given back, also what was only set aside for later.
+    pub(super) fn all_stale(&mut self) {
+        self.stale = self.free.clone();
+    }
+
     /// A long free stretch to give back to the file system. Nobody else gets it meanwhile:
     /// [`Self::grow`] it when done.
     pub(super) fn take_stale(&mut self, bytes_min: u64) -> Option<Run> {
@@ -170,6 +175,9 @@ mod tests {
         assert_eq!(map.allocate(100), None, "it is not free while it is being given back");
         map.grow(run(0, 20));
         assert_eq!(map.take_stale(1), None);
+        map.all_stale();
+        assert_eq!(map.take_stale(1), Some(run(0, 100)));
+        map.grow(run(0, 100));
         assert_eq!(map.allocate(100), Some(run(0, 100)));
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use martlet_protocol::{Error, Result};
+use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
 use super::ExtentUsage;
@@ -73,23 +73,32 @@ impl Counters {
     }
 }
 
-/// Whether a sync failed. Once it did, nobody knows what the kernel still holds, so nothing is
-/// written until the device was opened again.
+/// Whether a write or a sync failed. Once one did, nobody knows what the kernel still holds, so
+/// nothing is written until the device was opened again.
 #[derive(Debug, Default)]
 pub(super) struct Suspect(OnceLock<String>);
 
 impl Suspect {
     pub(super) fn set(&self, error: &Error) {
         if self.0.set(error.to_string()).is_ok() {
-            tracing::error!(%error, "a sync failed: the device takes no more writes");
+            tracing::error!(%error, "the device takes no more writes");
         }
+    }
+
+    /// What a write came to, noted if the device failed and not just lacked space.
+    pub(super) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.inspect_err(|error| {
+            if error.kind() == ErrorKind::Internal {
+                self.set(error);
+            }
+        })
     }
 
     pub(super) fn why(&self) -> Option<String> {
         self.0.get().cloned()
     }
 
-    /// Refuses when a sync failed.
+    /// Refuses when one failed.
     pub(super) fn check(&self) -> Result<()> {
         match self.0.get() {
             Some(why) => Err(Error::unavailable(format!("the device is suspect: {why}"))),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Clock, Error, ErrorKind, ExtentId, Result};
@@ -20,7 +20,7 @@ use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::Volumes;
 use super::{ExtentOptions, RecoveryReport, footer, quarantine, recover};
-use crate::disk::Disk;
+use crate::disk::{Caching, Disk};
 use crate::index::blocking;
 
 /// Buffers of a MiB that an idle store keeps.
@@ -46,6 +46,8 @@ pub(super) struct Inner {
     clock: Arc<dyn Clock>,
     punch_bytes_min: u64,
     writing: Mutex<HashSet<ExtentId>>,
+    /// Whether the device was short of space when space was reclaimed last.
+    short: AtomicBool,
 }
 
 impl Inner {
@@ -92,6 +94,7 @@ impl Inner {
             clock,
             punch_bytes_min: options.punch_bytes_min,
             writing: Mutex::default(),
+            short: AtomicBool::new(false),
         };
         Ok((inner, report))
     }
@@ -123,7 +126,7 @@ impl Inner {
             Place::Record(volume, offset) => self.open_record(&row, (volume, offset))?,
             Place::File | Place::Quarantined => {
                 let path = footer::path(&self.root, id);
-                OpenExtent::file(&row, self.disk.open(&path)?)?
+                OpenExtent::file(&row, self.disk.open(&path, Caching::Cached)?)?
             }
         });
         self.opened.insert(id, extent.clone());
@@ -224,7 +227,13 @@ impl Inner {
         Ok(found)
     }
 
-    pub(super) fn reclaim(&self, runs_max: usize) -> Result<u64> {
+    pub(super) fn reclaim(&self, runs_max: usize, short: bool) -> Result<u64> {
+        // Once for each time that the device fills up: what was given back stays free in volumes.
+        if short && !self.short.swap(true, Ordering::Relaxed) {
+            self.volumes.give_up_spare();
+        } else if !short {
+            self.short.store(false, Ordering::Relaxed);
+        }
         let mut total = 0;
         for _ in 0..runs_max {
             match self.volumes.reclaim(self.punch_bytes_min)? {

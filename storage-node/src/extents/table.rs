@@ -1,6 +1,9 @@
 //! The table of extents as the store uses it: in RocksDB, or, for tests that cut the power of a
 //! simulated disk, in memory.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use martlet_protocol::{ExtentId, Result};
 
 use crate::index::ExtentTable;
@@ -12,10 +15,17 @@ pub(super) use memory::MemoryTable;
 
 /// Rows of at most this many extents are in memory at a time.
 const PAGE: usize = 4096;
+/// After so many bytes of new extents their rows are put on disk: after a crash, no more than these
+/// have to be read through.
+const UNFLUSHED_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// Where the rows are.
 #[derive(Clone)]
-pub struct Table(Kind);
+pub struct Table {
+    kind: Kind,
+    /// Bytes of the extents whose rows a crash would lose.
+    unflushed_bytes: Arc<AtomicU64>,
+}
 
 #[derive(Clone)]
 enum Kind {
@@ -26,20 +36,20 @@ enum Kind {
 
 impl From<ExtentTable> for Table {
     fn from(table: ExtentTable) -> Self {
-        Self(Kind::Rocks(table))
+        Self { kind: Kind::Rocks(table), unflushed_bytes: Arc::default() }
     }
 }
 
 #[cfg(test)]
 impl From<MemoryTable> for Table {
     fn from(table: MemoryTable) -> Self {
-        Self(Kind::Memory(table))
+        Self { kind: Kind::Memory(table), unflushed_bytes: Arc::default() }
     }
 }
 
 macro_rules! either {
     ($self:expr, $table:ident => $call:expr) => {
-        match &$self.0 {
+        match &$self.kind {
             Kind::Rocks($table) => $call,
             #[cfg(test)]
             Kind::Memory($table) => $call,
@@ -54,14 +64,27 @@ impl Table {
     }
 
     pub(super) fn put(&self, row: &Row) -> Result<()> {
-        either!(self, table => table.put(&row.record.extent.id, &row.encode()))
+        either!(self, table => table.put(&row.record.extent.id, &row.encode()))?;
+        self.wrote(u64::from(row.record.extent.length))
     }
 
-    pub(super) fn put_many(&self, rows: &[(ExtentId, Vec<u8>)]) -> Result<()> {
+    pub(super) fn put_many(&self, rows: &[Row]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
-        either!(self, table => table.put_many(rows))
+        let bytes = rows.iter().map(|row| u64::from(row.record.extent.length)).sum();
+        let rows: Vec<_> = rows.iter().map(|row| (row.record.extent.id, row.encode())).collect();
+        either!(self, table => table.put_many(&rows))?;
+        self.wrote(bytes)
+    }
+
+    fn wrote(&self, bytes: u64) -> Result<()> {
+        let before = self.unflushed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes < UNFLUSHED_BYTES_MAX {
+            return Ok(());
+        }
+        self.unflushed_bytes.store(0, Ordering::Relaxed);
+        either!(self, table => table.flush())
     }
 
     pub(super) fn remove_marked(&self, ids: &[ExtentId], at_ms: u64) -> Result<()> {
@@ -88,11 +111,6 @@ impl Table {
         either!(self, table => table.forget(ids))
     }
 
-    /// Makes the rows durable that were put so far, without waiting for it.
-    pub(super) fn flush(&self) -> Result<()> {
-        either!(self, table => table.flush())
-    }
-
     pub(super) fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<Row>> {
         let rows = either!(self, table => table.list(after, limit))?;
         rows.iter().map(|(_, row)| Row::decode(row)).collect()
@@ -111,6 +129,7 @@ impl Table {
 }
 
 #[cfg(test)]
+#[expect(clippy::unnecessary_wraps, reason = "it stands in for a table that can fail")]
 mod memory {
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -191,7 +210,6 @@ mod memory {
             Ok(())
         }
 
-        #[expect(clippy::unnecessary_wraps, reason = "as the table that can fail")]
         pub(super) fn flush(&self) -> Result<()> {
             let _ = self;
             Ok(())

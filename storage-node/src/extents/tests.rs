@@ -34,7 +34,7 @@ fn options() -> ExtentOptions {
 /// A store on a faulty disk, and its table.
 fn open(disk: &FaultyDisk, table: &MemoryTable) -> Result<(ExtentStore, RecoveryReport)> {
     let (disk, clock) = (Arc::new(disk.clone()), Arc::new(SystemClock));
-    ExtentStore::open(Path::new(ROOT), disk, table.clone(), clock, options())
+    ExtentStore::open(Path::new(ROOT), disk, table.clone(), clock, &options())
 }
 
 fn fresh(seed: u64) -> (FaultyDisk, MemoryTable) {
@@ -44,7 +44,7 @@ fn fresh(seed: u64) -> (FaultyDisk, MemoryTable) {
 }
 
 fn pattern(id: ExtentId, length: usize) -> Bytes {
-    (0..length).map(|at| id.0[at % 16].wrapping_add((at / 16 % 251) as u8)).collect()
+    (0..length).map(|at| id.0[at % 16].wrapping_add(u8::try_from(at / 16 % 251).unwrap())).collect()
 }
 
 fn new(id: ExtentId, length: Option<u64>) -> NewExtent {

@@ -24,20 +24,21 @@ pub(super) struct Volume {
     pub(super) number: u32,
     pub(super) path: PathBuf,
     pub(super) file: Arc<dyn DiskFile>,
+    /// The same file, for writes past the page cache.
+    pub(super) direct: Arc<dyn DiskFile>,
     pub(super) seal: Seal,
     /// How far it is preallocated.
     bytes: AtomicU64,
 }
 
 impl Volume {
-    pub(super) fn new(
-        head: &VolumeHead,
-        path: PathBuf,
-        file: Arc<dyn DiskFile>,
-        bytes: u64,
-    ) -> Self {
+    /// The volume in a file whose first 4 KiB are `head`.
+    pub(super) fn open(disk: &dyn Disk, head: &VolumeHead, path: PathBuf) -> Result<Self> {
+        let file = disk.open(&path, Caching::Cached)?;
+        let direct = disk.open(&path, Caching::Direct)?;
+        let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
         let seal = Seal::volume(&head.secret);
-        Self { number: head.number, path, file, seal, bytes: AtomicU64::new(bytes) }
+        Ok(Self { number: head.number, path, file, direct, seal, bytes: AtomicU64::new(bytes) })
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -146,16 +147,23 @@ impl Volumes {
             let _ = self.disk.unlink(&path);
             return Err(error);
         }
-        self.add(Volume::new(&head, path, file, ALIGN_BYTES));
+        self.add(Volume::open(self.disk.as_ref(), &head, path)?);
         Ok(())
     }
 
-    /// Gives one long stretch of freed space back to the file system; 0 when there is none.
+    /// Lets everything be reclaimed that isn't in use.
+    pub(super) fn give_up_spare(&self) {
+        self.space.lock().all_stale();
+    }
+
+    /// Gives one long stretch of freed space back to the file system, and waits until others can use
+    /// it; 0 when there is none.
     pub(super) fn reclaim(&self, bytes_min: u64) -> Result<u64> {
         let Some(run) = self.space.lock().take_stale(bytes_min) else { return Ok(0) };
-        let punched = self
-            .get(run.volume)
-            .and_then(|volume| volume.file.punch(run.offset, run.bytes));
+        let punched = self.get(run.volume).and_then(|volume| {
+            volume.file.punch(run.offset, run.bytes)?;
+            volume.file.sync()
+        });
         self.free(run);
         punched.map(|()| run.bytes)
     }

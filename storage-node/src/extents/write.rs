@@ -55,11 +55,7 @@ pub(super) async fn write(
 }
 
 /// A whole body of at most a chunk, behind the place of its header.
-async fn packed(
-    store: &Arc<Inner>,
-    mut buffer: Pooled,
-    facts: ExtentRecord,
-) -> Result<ExtentRef> {
+async fn packed(store: &Arc<Inner>, mut buffer: Pooled, facts: ExtentRecord) -> Result<ExtentRef> {
     let mut hasher = BlockHasher::default();
     hasher.update(&buffer.all()[ALIGN..buffer.filled]);
     let length = buffer.filled - ALIGN;
@@ -89,7 +85,8 @@ async fn file(
         FileWriter::create(&inner, id, declared)
     })
     .await?;
-    let (writer, record) = writer.take(gather, first, || store.pool.take(BUFFER_BYTES), facts).await?;
+    let (writer, record) =
+        writer.take(gather, first, || store.pool.take(BUFFER_BYTES), facts).await?;
     let inner = store.clone();
     blocking(move || {
         let _claim = claim;

@@ -9,6 +9,7 @@ use rocksdb::{
     ReadOptions, ReadTier, WriteBatch, WriteOptions,
 };
 
+use super::log_tail;
 use super::options::{self, Caches};
 
 /// A column family.
@@ -65,10 +66,13 @@ pub(crate) enum Cached<T> {
 impl Database {
     /// Opens the index in `folder`, or makes it. A log that lost a synced write is refused.
     pub(crate) fn open(folder: &Path, caches: &Caches) -> Result<Self> {
-        let families = Family::ALL
-            .map(|family| ColumnFamilyDescriptor::new(family.name(), options::family(family, caches)));
-        let db = DB::open_cf_descriptors(&options::database(caches), folder, families)
-            .map_err(|error| told(&error, &format!("the index in {} does not open", folder.display())))?;
+        log_tail::mend(folder)?;
+        let families = Family::ALL.map(|family| {
+            ColumnFamilyDescriptor::new(family.name(), options::family(family, caches))
+        });
+        let db = DB::open_cf_descriptors(&options::database(caches), folder, families).map_err(
+            |error| told(&error, &format!("the index in {} does not open", folder.display())),
+        )?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         let mut unlogged = WriteOptions::default();
@@ -118,9 +122,8 @@ impl Database {
         key: &[u8],
     ) -> Result<[Option<Vec<u8>>; 2]> {
         let snapshot = self.db.snapshot();
-        let get = |family| {
-            snapshot.get_cf(self.family(family), key).map_err(|error| read_failed(&error))
-        };
+        let get =
+            |family| snapshot.get_cf(self.family(family), key).map_err(|error| read_failed(&error));
         Ok([get(families[0])?, get(families[1])?])
     }
 
@@ -140,7 +143,7 @@ impl Database {
             visit(key, value)?;
             rows.next();
         }
-        self.ended_well(&rows)
+        Self::ended_well(&rows)
     }
 
     /// An iterator that stops below `upper`.
@@ -151,7 +154,7 @@ impl Database {
     }
 
     /// Whether an iterator stopped at its end and not at an error.
-    pub(crate) fn ended_well(&self, rows: &DBRawIterator<'_>) -> Result<()> {
+    pub(crate) fn ended_well(rows: &DBRawIterator<'_>) -> Result<()> {
         rows.status().map_err(|error| read_failed(&error))
     }
 

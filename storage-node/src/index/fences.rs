@@ -43,9 +43,9 @@ impl Fences {
     /// Whether a fence says something new: one of a lower generation holds already.
     pub(super) fn is_news(&self, fence: &BucketFence) -> bool {
         let by_bucket = self.by_bucket.read();
-        by_bucket.get(&fence.bucket).is_none_or(|held| {
-            fence.generation >= held.generation && fence != held
-        })
+        by_bucket
+            .get(&fence.bucket)
+            .is_none_or(|held| fence.generation >= held.generation && fence != held)
     }
 
     /// Refuses unless the bucket takes no writes.

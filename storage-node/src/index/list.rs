@@ -34,7 +34,6 @@ pub(super) fn list(database: &Database, request: &ListRequest) -> Result<(ListRe
 
 /// The runs of several shards as one.
 struct Merge<'a> {
-    database: &'a Database,
     runs: Vec<Run<'a>>,
     /// The lowest name of each run that has one.
     heads: BinaryHeap<Reverse<(Bytes, usize)>>,
@@ -52,7 +51,6 @@ struct Run<'a> {
 impl<'a> Merge<'a> {
     fn open(database: &'a Database, request: &ListRequest) -> Result<Self> {
         let mut merge = Self {
-            database,
             runs: Vec::with_capacity(request.shards.len()),
             heads: BinaryHeap::with_capacity(request.shards.len()),
             folded: None,
@@ -124,7 +122,7 @@ impl<'a> Merge<'a> {
                 self.heads.push(Reverse((name, index)));
                 Ok(())
             }
-            None => self.database.ended_well(&run.rows),
+            None => Database::ended_well(&run.rows),
         }
     }
 }

@@ -240,8 +240,7 @@ mod tests {
 
     #[test]
     fn a_row_keeps_promise_and_entry() {
-        let entry =
-            Entry { order: stamp(4), write_id: WriteId([7; 16]), value: Value::Tombstone };
+        let entry = Entry { order: stamp(4), write_id: WriteId([7; 16]), value: Value::Tombstone };
         let mut row = RegisterRow::of(&entry);
         row.set_promise(stamp(8));
         let row = RegisterRow::parse(row.bytes()).unwrap();

@@ -124,7 +124,11 @@ async fn inline_bytes_are_found_in_blob_files_too() {
         assert_eq!(view.inline.unwrap(), bytes);
     }
     let figures = bed.counters.snapshot();
-    assert_eq!((figures.reads, figures.blocking_reads), (2, 1), "the second is answered from memory");
+    assert_eq!(
+        (figures.reads, figures.blocking_reads),
+        (2, 1),
+        "the second is answered from memory"
+    );
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Keys, writes and small file systems for tests of a whole node.
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ pub fn key(name: &str) -> RegisterKey {
 /// Bytes that a reader can recognise as those of `name`.
 pub fn pattern(name: &str, length: usize) -> Bytes {
     let seed = name.bytes().fold(7u8, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte));
-    (0..length).map(|at| seed.wrapping_add((at % 251) as u8)).collect()
+    (0..length).map(|at| seed.wrapping_add(u8::try_from(at % 251).unwrap())).collect()
 }
 
 pub fn write(name: &str, value: Value) -> EntryWrite {
@@ -175,11 +176,18 @@ impl Image {
     }
 
     /// Cuts the power: nothing that was not synced survives, every later call fails with EIO.
-    pub fn cut_power(&self) -> bool {
+    /// Returns when it was cut, in milliseconds since 1970: not before, and not after.
+    pub fn cut_power(&self) -> Option<(u64, u64)> {
         // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
-        let script = "import fcntl, os, struct, sys\n\
-            fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
-        run("python3", &["-c", script, self.path().to_str().unwrap()])
+        let script = "import fcntl, os, struct, sys, time\n\
+            folder, flags = os.open(sys.argv[1], os.O_RDONLY), struct.pack('I', 2)\n\
+            before = time.time_ns() // 1000000\n\
+            fcntl.ioctl(folder, 0x8004587d, flags)\n\
+            print(before, time.time_ns() // 1000000)";
+        let output = Command::new("python3").args(["-c", script]).arg(self.path()).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        let (before, after) = text.trim().split_once(' ')?;
+        Some((before.parse().ok()?, after.parse().ok()?))
     }
 
     /// Takes up all space but about `left` bytes; removing the file gives it back.

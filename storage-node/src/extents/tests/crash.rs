@@ -112,13 +112,15 @@ async fn at_every_call(change: impl Fn(usize) -> Change) {
                     let seed = first + round * 1000 + calls;
                     let again = 3 + (seed * 7 + round) % 40;
                     let change = change(length);
-                    eprintln!("{change:?} seed {seed} cut after {calls}, then {again}, {keep_rows}");
+                    eprintln!(
+                        "{change:?} seed {seed} cut after {calls}, then {again}, {keep_rows}"
+                    );
                     if !cut(change, seed, calls, again, keep_rows).await {
                         break;
                     }
                     (calls, cuts) = (calls + 1, cuts + 1);
                 }
-                assert!(calls >= 3, "only {calls} calls");
+                assert!(calls >= 2, "only {calls} calls");
             }
         }
     }

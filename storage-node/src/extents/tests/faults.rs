@@ -13,12 +13,16 @@ fn id(byte: u8) -> ExtentId {
 async fn an_error_at_any_call_of_a_put_loses_nothing_that_was_acknowledged() {
     for length in [PACKED, FILE] {
         for fault in [Fault::Io, Fault::NoSpace] {
-            for calls in 0..30 {
+            for calls in 0.. {
                 let (disk, table) = fresh(calls);
                 let (store, _) = open(&disk, &table).unwrap();
                 put(&store, id(1), length).await.unwrap();
                 disk.fail_after(calls, fault);
                 let outcome = put(&store, id(2), length).await;
+                if disk.heal() {
+                    assert!(calls >= 2, "only {calls} calls");
+                    break;
+                }
                 let suspect = store.suspect().is_some();
                 if let Err(error) = &outcome {
                     let right = error.kind() == ErrorKind::Full || fault == Fault::Io;
@@ -119,7 +123,7 @@ async fn a_device_above_its_mark_takes_no_more_and_gives_back_what_is_deleted() 
     let (store, _) = {
         let (disk, clock) = (Arc::new(disk.clone()), Arc::new(SystemClock));
         let options = ExtentOptions { reserve_bytes: 1_000_000, ..options() };
-        ExtentStore::open(Path::new(ROOT), disk, table, clock, options).unwrap()
+        ExtentStore::open(Path::new(ROOT), disk, table, clock, &options).unwrap()
     };
     for byte in 1..=6 {
         put(&store, id(byte), PACKED).await.unwrap();
@@ -132,10 +136,10 @@ async fn a_device_above_its_mark_takes_no_more_and_gives_back_what_is_deleted() 
     store.delete(&ids).await.unwrap();
     put(&store, id(11), PACKED).await.unwrap();
     let free = store.usage().volume_free_bytes;
-    let given = store.reclaim(10).await.unwrap();
+    let given = store.reclaim(10, false).unwrap();
     assert!(given >= 3 * PACKED as u64, "{given} bytes");
     assert_eq!(store.usage().volume_free_bytes, free, "it can be written again");
-    assert_eq!(store.reclaim(10).await.unwrap(), 0);
+    assert_eq!(store.reclaim(10, false).unwrap(), 0);
     assert!(is_there(&store, id(6), PACKED).await && is_there(&store, id(11), PACKED).await);
 }
 
@@ -152,7 +156,7 @@ async fn an_id_is_used_once() {
         let error = put(&store, id(1), length).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "a delete that came first has won: {error}");
     }
-    assert_eq!(store.forget_marks(SystemClock.now_ms() + 1, 10).await.unwrap(), 1);
+    assert_eq!(store.forget_marks(SystemClock.now_ms() + 1, 10).unwrap(), 1);
     put(&store, id(1), PACKED).await.unwrap();
 }
 

@@ -7,12 +7,13 @@ use super::*;
 
 const WRITERS: u64 = 16;
 
-/// CPU time of this process so far.
-fn cpu() -> Duration {
+/// CPU seconds of this process so far.
+#[expect(clippy::cast_precision_loss, reason = "figures to read")]
+fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    Duration::from_millis(ticks * 10)
+    ticks as f64 / 100.0
 }
 
 fn resident_mib() -> u64 {
@@ -22,8 +23,8 @@ fn resident_mib() -> u64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures to read")]
-fn per(total: Duration, count: u64) -> f64 {
-    total.as_secs_f64() * 1000.0 / count as f64
+fn per(seconds: f64, count: u64) -> f64 {
+    seconds * 1000.0 / count as f64
 }
 
 #[test]
@@ -53,7 +54,7 @@ async fn puts(index: &Arc<Index>, time: Duration) -> u64 {
         let index = index.clone();
         tokio::spawn(async move {
             let mut bytes: Vec<u8> =
-                (0..4096u64).map(|at| (at * 2_654_435_761 >> 16) as u8).collect();
+                (0..4096u64).map(|at| (at * 2_654_435_761).to_le_bytes()[2]).collect();
             let mut count = 0;
             while began.elapsed() < time {
                 bytes[..8].copy_from_slice(&(count * WRITERS + writer).to_le_bytes());
@@ -67,7 +68,7 @@ async fn puts(index: &Arc<Index>, time: Duration) -> u64 {
     });
     let counts = futures::future::join_all(writers).await;
     let puts = counts.into_iter().map(Result::unwrap).sum::<u64>();
-    let rate = 1000.0 / per(began.elapsed(), puts);
+    let rate = 1000.0 / per(began.elapsed().as_secs_f64(), puts);
     eprintln!("put 4 KiB: {rate:.0}/s, {:.4} CPU ms", per(cpu() - before, puts));
     assert!(rate > 1000.0);
     puts
@@ -81,7 +82,7 @@ async fn gets(index: &Index, puts: u64) {
             let name = format!("{:08}", puts / 2 / WRITERS * WRITERS + number * 7919 % span / 2);
             index.read(&key(&name), Want::EntryAndInline).await.unwrap();
         }
-        let (wall, cpu) = (per(began.elapsed(), count), per(cpu() - before, count));
+        let (wall, cpu) = (per(began.elapsed().as_secs_f64(), count), per(cpu() - before, count));
         eprintln!("get 4 KiB ({what}): {wall:.4} ms, {cpu:.4} CPU ms");
     }
 }
@@ -96,7 +97,7 @@ async fn lists(index: &Index, counters: &IndexCounters) {
         let request = ListRequest { start, ..everything() };
         entries += index.list(&request).await.unwrap().entries.len();
     }
-    let (wall, cpu) = (per(began.elapsed(), count), per(cpu() - before, count));
+    let (wall, cpu) = (per(began.elapsed().as_secs_f64(), count), per(cpu() - before, count));
     eprintln!("list 1000 of 4 shards: {wall:.3} ms, {cpu:.3} CPU ms, {entries} entries");
     eprintln!("{:?}", counters.snapshot());
 }
