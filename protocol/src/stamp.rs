@@ -5,8 +5,11 @@
 //!       milliseconds   counter   writer
 //! ```
 //!
-//! Laws: a source never issues the same stamp twice; every stamp it issues is above every stamp
-//! that it issued or observed before; two sources never issue the same stamp.
+//! Laws: no stamp is issued twice, by one source or by two; a stamp that is issued above another is
+//! above it; and stamps rise for as long as the clock doesn't step back by more than a skew that
+//! nodes would tolerate. Then the source follows it: a source that stayed ahead would be refused
+//! everywhere until the clock had caught up. Registers that hold stamps from before the step say so,
+//! and are written just above what they hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::id::random_bytes;
+use crate::limits::CLOCK_SKEW_MS_MAX;
 
 const COUNTER_BITS: u32 = 16;
 
@@ -75,37 +79,52 @@ impl fmt::Display for Stamp {
     }
 }
 
+/// How far stamps may be ahead of the clock before the source takes no more notice of them.
+const AHEAD_MS_MAX: u64 = CLOCK_SKEW_MS_MAX / 2;
+
 /// Issues stamps for one process.
 #[derive(Debug)]
 pub struct StampSource {
     clock: Arc<dyn Clock>,
-    writer: WriterId,
-    last: Mutex<u64>,
+    last: Mutex<Stamp>,
+}
+
+fn random_writer() -> WriterId {
+    WriterId(u64::from_be_bytes(random_bytes()))
 }
 
 impl StampSource {
     /// A source with a writer id of its own.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self::with_writer(clock, WriterId(u64::from_be_bytes(random_bytes())))
+        Self::with_writer(clock, random_writer())
     }
 
     /// A source with a given writer id, for tests that need to repeat a run.
     pub fn with_writer(clock: Arc<dyn Clock>, writer: WriterId) -> Self {
-        Self { clock, writer, last: Mutex::new(0) }
+        Self { clock, last: Mutex::new(Stamp { time: 0, writer }) }
     }
 
     /// The next stamp.
     pub fn issue(&self) -> Stamp {
-        let now = self.clock.now_ms() << COUNTER_BITS;
-        let mut last = self.last.lock();
-        *last = now.max(*last + 1);
-        Stamp { time: *last, writer: self.writer }
+        self.issue_above(Stamp::ZERO)
     }
 
-    /// Puts every later stamp above `seen`.
-    pub fn observe(&self, seen: Stamp) {
+    /// The next stamp, above `floor`.
+    ///
+    /// One far ahead of the clock is stepped over once, under a writer id of its own, and doesn't
+    /// carry the source with it: a single register from a fast clock must not spoil all others.
+    pub fn issue_above(&self, floor: Stamp) -> Stamp {
+        let now = Stamp::at_ms(self.clock.now_ms());
+        let ahead_max = Stamp::at_ms(now.time_ms() + AHEAD_MS_MAX);
+        if floor > ahead_max {
+            return Stamp { time: floor.time + 1, writer: random_writer() };
+        }
         let mut last = self.last.lock();
-        *last = (*last).max(seen.time);
+        if *last > ahead_max {
+            *last = Stamp { time: now.time, writer: random_writer() };
+        }
+        last.time = now.time.max(last.time + 1).max(floor.time + 1);
+        *last
     }
 
     /// The clock below.
@@ -132,11 +151,35 @@ mod tests {
     }
 
     #[test]
-    fn stamps_lie_above_what_was_observed() {
+    fn stamps_lie_above_a_floor_that_is_near_and_so_do_those_that_follow() {
         let source = StampSource::with_writer(Arc::new(ManualClock::at(1)), WriterId(7));
         let seen = Stamp { time: 99 << COUNTER_BITS, writer: WriterId(u64::MAX) };
-        source.observe(seen);
-        assert!(source.issue() > seen);
+        let above = source.issue_above(seen);
+        assert!(above > seen && source.issue() > above);
+    }
+
+    #[test]
+    fn a_floor_that_is_far_ahead_is_stepped_over_and_left_behind() {
+        let source = StampSource::with_writer(Arc::new(ManualClock::at(1000)), WriterId(7));
+        let far = Stamp::at_ms(1000 + CLOCK_SKEW_MS_MAX);
+        let above = [source.issue_above(far), source.issue_above(far)];
+        assert!(above.iter().all(|stamp| *stamp > far && stamp.time_ms() <= far.time_ms() + 1));
+        assert_ne!(above[0], above[1]);
+        assert_eq!(source.issue().time_ms(), 1000);
+    }
+
+    #[test]
+    fn a_source_follows_a_clock_that_steps_back_under_another_name() {
+        let clock = Arc::new(ManualClock::at(10 * CLOCK_SKEW_MS_MAX));
+        let source = StampSource::with_writer(clock.clone(), WriterId(7));
+        let before = source.issue();
+        clock.set_ms(before.time_ms() - AHEAD_MS_MAX);
+        assert!(source.issue() > before, "a small step is waited out");
+        clock.set_ms(CLOCK_SKEW_MS_MAX);
+        let after = source.issue();
+        assert_eq!(after.time_ms(), CLOCK_SKEW_MS_MAX);
+        assert_ne!(after.writer, before.writer);
+        assert!(source.issue() > after);
     }
 
     #[test]

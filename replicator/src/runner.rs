@@ -1,8 +1,10 @@
 //! When background work runs: pace, yielding, stopping, and what is told of it.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use martlet_protocol::Result;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -92,7 +94,15 @@ impl Runner {
             status,
             last_step: Instant::now(),
         };
-        self.tasks.spawn(run.run());
+        let told = self.statuses[self.statuses.len() - 1].clone();
+        self.tasks.spawn(async move {
+            if AssertUnwindSafe(run.run()).catch_unwind().await.is_err() {
+                let mut status = told.lock();
+                tracing::error!(worker = status.name, "a background worker panicked and is gone");
+                status.failures += 1;
+                status.error = Some("it panicked and is gone until the next start".into());
+            }
+        });
     }
 
     /// How to ask after the workers, now and later.
@@ -127,7 +137,11 @@ impl Run {
                 Ok(progress) => {
                     retry = RETRY_MIN;
                     self.note(&progress);
-                    if progress.idle { self.pace.idle_pause } else { self.pace.busy_pause }
+                    if progress.idle {
+                        self.worker.idle_pause(self.pace.idle_pause)
+                    } else {
+                        self.pace.busy_pause
+                    }
                 }
                 Err(error) => {
                     let pause = retry;
@@ -286,6 +300,32 @@ mod tests {
         let status = run_for(fast(), Arc::default(), worker).await;
         assert_eq!((status.steps, status.failures), (0, 1));
         assert_eq!(status.error.as_deref(), Some("not today"));
+    }
+
+    struct Panicking;
+
+    #[async_trait]
+    impl Worker for Panicking {
+        fn name(&self) -> &'static str {
+            "panicking"
+        }
+
+        async fn step(&mut self) -> Result<Progress> {
+            panic!("as this test wants it")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_panics_is_told_and_takes_nobody_with_it() {
+        let mut runner = Runner::new(fast(), Arc::default());
+        let steps = Arc::new(AtomicU64::new(0));
+        runner.start(Panicking);
+        runner.start(Counting { steps: steps.clone(), idle_every: 5, fails: false });
+        let statuses = runner.statuses();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        runner.stop().await;
+        assert!(statuses()[0].error.as_deref().is_some_and(|error| error.contains("panicked")));
+        assert_eq!(steps.load(Ordering::SeqCst), 5);
     }
 
     #[tokio::test]

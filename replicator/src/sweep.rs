@@ -5,15 +5,18 @@
 //! It deletes one only when all of this holds:
 //!
 //! * its commit window is over: nobody can still write an entry that names it (rule X2);
-//! * every device of the index ring has answered, and none knows an object, upload or part of its
-//!   owner that names it;
+//! * every device of the index ring has answered, and none knows an object, an upload or a part of an
+//!   upload that has not ended, of its owner, that names it;
 //! * it was found so twice, a grace time apart: a reader may have been sent to it just before the
 //!   entry went away.
 //!
-//! An error anywhere means keep.
+//! An error anywhere means keep. Where it stands and whom it suspects, the sweep knows only while the
+//! process lives: begun again, it looks at everything twice once more, which costs time and can't
+//! delete too much.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -202,6 +205,12 @@ impl Sweep {
 impl Worker for Sweep {
     fn name(&self) -> &'static str {
         "sweep"
+    }
+
+    /// A pass asks the index about every extent, and finds nothing to delete that it has not found a
+    /// grace time before: passes that follow one another faster are for nothing.
+    fn idle_pause(&self, usual: Duration) -> Duration {
+        usual.max(Duration::from_millis(self.options.grace_ms))
     }
 
     async fn step(&mut self) -> Result<Progress> {

@@ -169,6 +169,11 @@ impl World {
             object: Box::new(object(body)),
             condition: KeyCondition::default(),
         };
+        self.set_upload(key, id, state).await;
+    }
+
+    /// Writes an upload.
+    pub(crate) async fn set_upload(&self, key: &str, id: UploadId, state: UploadState) {
         let upload = Upload {
             key: key.into(),
             id,

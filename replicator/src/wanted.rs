@@ -2,7 +2,9 @@
 //!
 //! Bytes move one way: a part's extents are taken over first by the decision to complete its upload,
 //! then by the object. So parts are asked first, then the upload, then the object: extents on their
-//! way from one to the next are met at least once.
+//! way from one to the next are met at least once. Parts of an upload that has ended want nothing any
+//! more: what was chosen is the object's by then, and whoever ended it may have died before it had
+//! freed the rest.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -65,32 +67,36 @@ impl<'a> Wanted<'a> {
         into: &mut HashSet<ExtentId>,
     ) -> Result<()> {
         if let Some(upload) = claim.upload {
-            for entry in self.parts(device, claim, upload).await? {
-                self.add_entry(&entry, into).await?;
-            }
+            let parts = self.parts(device, claim, upload).await?;
             let mut name = claim.key.clone().into_bytes();
             name.push(0);
             name.extend_from_slice(&upload.0);
-            self.add_register(device, claim, RegisterKind::Upload, name.into(), into).await?;
+            let upload = self.register(device, claim, RegisterKind::Upload, name.into()).await?;
+            if !upload.as_ref().is_some_and(has_ended) {
+                for entry in &parts {
+                    self.add_entry(entry, into).await?;
+                }
+            }
+            if let Some(entry) = upload {
+                self.add_entry(&entry, into).await?;
+            }
         }
         let name = Bytes::copy_from_slice(claim.key.as_bytes());
-        self.add_register(device, claim, RegisterKind::Object, name, into).await
+        match self.register(device, claim, RegisterKind::Object, name).await? {
+            Some(entry) => self.add_entry(&entry, into).await,
+            None => Ok(()),
+        }
     }
 
-    async fn add_register(
+    async fn register(
         &self,
         device: DeviceId,
         claim: &Claim,
         kind: RegisterKind,
         name: Bytes,
-        into: &mut HashSet<ExtentId>,
-    ) -> Result<()> {
+    ) -> Result<Option<Entry>> {
         let key = RegisterKey { bucket: claim.bucket, shard: claim.shard, kind, name };
-        let view = self.cluster.node(device)?.read(device, &key, Want::Entry).await?;
-        match view.entry {
-            Some(entry) => self.add_entry(&entry, into).await,
-            None => Ok(()),
-        }
+        Ok(self.cluster.node(device)?.read(device, &key, Want::Entry).await?.entry)
     }
 
     async fn parts(&self, device: DeviceId, claim: &Claim, upload: UploadId) -> Result<Vec<Entry>> {
@@ -126,5 +132,14 @@ impl<'a> Wanted<'a> {
         let extents = BodyExtents::of(self.cluster, body).await?;
         into.extend(extents.data.iter().chain(&extents.manifest).map(|extent| extent.id));
         Ok(())
+    }
+}
+
+fn has_ended(entry: &Entry) -> bool {
+    match &entry.value {
+        Value::Upload(upload) => {
+            matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted)
+        }
+        _ => false,
     }
 }

@@ -1,5 +1,7 @@
 //! The seam between what background work does and when it does it.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use martlet_protocol::Result;
 
@@ -17,6 +19,11 @@ pub trait Worker: Send {
     /// # Errors
     /// When the step could not be carried out; nothing is lost, and a later step tries again.
     async fn step(&mut self) -> Result<Progress>;
+
+    /// How long it rests when there is nothing more to do for now; `usual` is what others rest.
+    fn idle_pause(&self, usual: Duration) -> Duration {
+        usual
+    }
 }
 
 /// What came of a step, or of many.

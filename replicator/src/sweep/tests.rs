@@ -1,7 +1,8 @@
 //! What the sweep deletes, and all that makes it keep.
 
+use martlet_protocol::entry::{ETag, UploadState};
 use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{ErrorKind, UploadId};
+use martlet_protocol::{ErrorKind, UploadId, WriteId};
 
 use super::*;
 use crate::run_once;
@@ -88,6 +89,37 @@ async fn parts_and_decided_uploads_are_owners_too() {
     world.decide_upload("k", decided, &taken.body).await;
     run(&world, &mut restart(&world)).await;
     assert!(!world.is_gone(&part) && !world.is_gone(&taken) && world.is_gone(&dropped));
+}
+
+/// Whoever ended the upload died before it had freed the parts.
+#[tokio::test]
+async fn parts_of_an_upload_that_ended_own_nothing_but_what_the_object_took() {
+    let world = World::new().await;
+    let (completed, aborted) = (UploadId::random(), UploadId::random());
+    let taken = world.extents("k", Some(completed), 1).await;
+    let unchosen = world.extents("k", Some(completed), 1).await;
+    let given_up = world.extents("l", Some(aborted), 1).await;
+    world.commit_part("k", completed, 1, &taken.body).await;
+    world.commit_part("k", completed, 1, &unchosen.body).await;
+    world.commit_part("l", aborted, 1, &given_up.body).await;
+    let etag = ETag::Multipart { md5: [0; 16], parts: 1 };
+    let ended = UploadState::Completed { write_id: WriteId::random(), etag };
+    world.commit("k", &taken.body, false).await;
+    run(&world, &mut restart(&world)).await;
+    assert!(!world.is_gone(&unchosen) && !world.is_gone(&given_up), "nobody has ended it yet");
+    world.set_upload("k", completed, ended).await;
+    world.set_upload("l", aborted, UploadState::Aborted).await;
+    run(&world, &mut restart(&world)).await;
+    assert!(!world.is_gone(&taken) && world.is_gone(&unchosen) && world.is_gone(&given_up));
+}
+
+#[tokio::test]
+async fn a_pass_follows_another_no_sooner_than_it_could_convict() {
+    let world = World::new().await;
+    let sweep = restart(&world);
+    let (short, long) = (Duration::from_millis(GRACE_MS / 2), Duration::from_millis(GRACE_MS * 2));
+    assert_eq!(sweep.idle_pause(short), Duration::from_millis(GRACE_MS));
+    assert_eq!(sweep.idle_pause(long), long);
 }
 
 #[tokio::test]
