@@ -22,6 +22,7 @@ mod edit;
 pub(crate) mod file;
 mod needs;
 mod passes;
+mod quotas;
 mod rebalance;
 mod rules;
 mod solve;
@@ -184,7 +185,7 @@ impl Builder {
             return Err(Error::invalid(format!("two devices have the id {}", pair[0].id)));
         }
         let removed = vec![false; devices.len()];
-        Ok(Self { devices, removed, next_id, ..Self::create(settings, [0; 16])? })
+        Ok(Self { next_id, devices, removed, ..Self::create(settings, [0; 16])? })
     }
 
     /// A builder made again from the ring that it made: devices, assignment and moves are there;

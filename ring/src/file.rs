@@ -53,7 +53,7 @@ pub(crate) fn hash_of(bytes: &[u8]) -> RingHash {
 impl Ring {
     /// The ring as its file holds it.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER_BYTES + self.table.replicas_total() as usize * 2);
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.table.slots_max() * 2);
         let identity = &self.identity;
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());

@@ -123,8 +123,8 @@ impl Handoffs<'_> {
     /// be met on the circle, and counting them would end a pass early.
     fn mark(&mut self, slot: u16) {
         let domains = self.order.domains[usize::from(slot)];
-        for tier in 0..3 {
-            let (used, domain) = (&mut self.used[tier], domains[tier]);
+        for (tier, domain) in domains.into_iter().enumerate() {
+            let used = &mut self.used[tier];
             if self.order.weighty[tier][usize::from(domain)] && !used.contains(&domain) {
                 used.push(domain);
             }

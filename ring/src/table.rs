@@ -74,6 +74,11 @@ impl Table {
         (self.width as u64 - 1) * u64::from(self.parts()) + u64::from(self.extra)
     }
 
+    /// Slots that it keeps, those of missing replicas too.
+    pub(crate) fn slots_max(&self) -> usize {
+        self.slots.len()
+    }
+
     /// How many replicas a partition has.
     #[inline]
     pub(crate) fn replicas_of(&self, partition: u32) -> usize {

@@ -1,6 +1,6 @@
 //! Seeded chance: the same seed gives the same ring on every machine and in every version.
 
-/// SplitMix64: small, quick, and good enough to break ties.
+/// `SplitMix64`: small, quick, and good enough to break ties.
 #[derive(Clone, Debug)]
 pub(super) struct Chance(u64);
 
@@ -21,13 +21,7 @@ impl Chance {
     #[inline]
     pub(super) fn below(&mut self, bound: u32) -> u32 {
         let wide = (self.next() >> 32) * u64::from(bound);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the product's upper half is below bound"
-        )]
-        {
-            (wide >> 32) as u32
-        }
+        u32::try_from(wide >> 32).expect("a product's upper half is below its factors")
     }
 
     /// All partitions of a ring once, in an order that looks like none.

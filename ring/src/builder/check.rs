@@ -46,26 +46,26 @@ impl Builder {
             return vec!["no device has weight yet: add some".to_owned()];
         }
         let parts = f64::from(1u32 << self.settings.part_power);
-        let replicas = parts * self.settings.replicas;
+        let total_replicas = parts * self.settings.replicas;
         let count = f64::from(u32::try_from(live.len()).expect("at most 2^16 devices"));
+        // No device holds two replicas of a partition.
+        let each = (total_replicas / count).min(parts);
         let mut advice = Vec::new();
-        if replicas / count < PARTS_FEW {
+        if each < PARTS_FEW {
             advice.push(format!(
-                "part power {} gives each of {count} devices about {:.0} replicas, too few to \
-                 balance within 1 %: use `increase-part-power`, or begin with a larger one",
-                self.settings.part_power,
-                replicas / count
+                "part power {} gives each device about {each:.0} replicas, too few to balance \
+                 within 1 %: use `increase-part-power`, or begin with a larger one",
+                self.settings.part_power
             ));
         }
-        if replicas / count > PARTS_MANY {
+        if each > PARTS_MANY {
             advice.push(format!(
-                "part power {} gives each of {count} devices about {:.0} replicas, more than it \
-                 can use: every partition costs memory and comparisons; begin with a smaller one",
-                self.settings.part_power,
-                replicas / count
+                "part power {} gives each device about {each:.0} replicas, more than it can use: \
+                 every partition costs memory and comparisons; begin with a smaller one",
+                self.settings.part_power
             ));
         }
-        if heaviest / total * self.settings.replicas > 1.0 && live.len() > 1 {
+        if heaviest / total * self.settings.replicas > 1.0 && count > self.settings.replicas {
             advice.push(format!(
                 "the heaviest device has {:.0} % of all weight but can hold one replica of each \
                  partition only: part of it will stay empty",

@@ -135,7 +135,7 @@ impl State<'_> {
             if self.excess == 0 {
                 return;
             }
-            for replica in self.replicas(partition) {
+            for replica in self.replicas_from_any(partition) {
                 if self.is_over(self.slot(replica))
                     && self.may_touch(replica, scope)
                     && let Some(taker) = self.find(replica, Whose::Needs, Strictness::Bounds)
@@ -154,7 +154,7 @@ impl State<'_> {
             if self.excess == 0 || offers.of(super::tree::ROOT) == 0 {
                 return;
             }
-            for replica in self.replicas(partition) {
+            for replica in self.replicas_from_any(partition) {
                 let holder = self.slot(replica);
                 if !self.is_over(holder) || !self.may_touch(replica, scope) {
                     continue;

@@ -1,6 +1,7 @@
 //! One rebalance as a pure function: devices and an assignment in, an assignment out.
 
 use super::chance::Chance;
+use super::quotas::quotas;
 use super::rules::Rules;
 use super::state::State;
 use super::targets::Targets;
@@ -48,7 +49,7 @@ impl Problem<'_> {
         let placed = self.strip(&mut table);
         let held = held(&tree, &table);
         let total = u32::try_from(table.replicas_total()).expect("at most 2^24 times 64 replicas");
-        let quotas = targets.quotas(&tree, table.parts(), total, &held);
+        let quotas = quotas(&targets, &tree, table.parts(), total, &held);
         let rules = Rules::new(tree, targets.bounds());
         let mut state = State::new(rules, table, self.locked, quotas, Chance::new(self.seed));
         state.run();
@@ -61,7 +62,7 @@ impl Problem<'_> {
         let targets = Targets::new(&tree, self.devices, self.replicas, self.overload);
         let held = held(&tree, table);
         let total = u32::try_from(table.replicas_total()).expect("at most 2^24 times 64 replicas");
-        let quotas = targets.quotas(&tree, table.parts(), total, &held);
+        let quotas = quotas(&targets, &tree, table.parts(), total, &held);
         let is_full = |leaf: u32| held[leaf as usize] == quotas[leaf as usize];
         if !tree.level(LEAF).all(is_full) {
             return false;

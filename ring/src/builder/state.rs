@@ -170,6 +170,17 @@ impl<'a> State<'a> {
         (0..self.table.replicas_of(partition)).map(move |column| Replica { partition, column })
     }
 
+    /// The replicas of a partition, beginning with any: of which only one can move, each should
+    /// have its chance, or what the first column holds would go first everywhere.
+    pub(super) fn replicas_from_any(
+        &mut self,
+        partition: u32,
+    ) -> impl Iterator<Item = Replica> + use<> {
+        let count = self.table.replicas_of(partition);
+        let first = self.chance.below(u32::try_from(count).expect("at most 64")) as usize;
+        (0..count).map(move |step| Replica { partition, column: (first + step) % count })
+    }
+
     /// Replicas that had a holder and have another now.
     pub(super) fn departures(&self) -> u64 {
         self.departed.iter().map(|count| u64::from(*count)).sum()

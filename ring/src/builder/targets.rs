@@ -8,9 +8,7 @@
 //!
 //! From the targets follow the **bounds** (how many replicas of one partition an element may hold:
 //! the target rounded down and up) and the **quotas** (how many replicas of all partitions it shall
-//! hold: whole numbers that add up). A set of quotas within one of the targets always has an
-//! assignment within the bounds: lay the devices end to end, each as long as its quota, and give
-//! partition p what lies at p, p + P, p + 2P, and so on.
+//! hold; see [`quotas`](super::quotas)).
 
 use super::tree::{LEAF, LEVELS, ROOT, Tree};
 use crate::device::Device;
@@ -67,47 +65,6 @@ impl Targets {
             most: (target - EPSILON).ceil().max(0.0) as u8,
         };
         self.replicas.iter().map(bounds).collect()
-    }
-
-    /// The quotas: each within one of its target, those of children adding up to their parent's,
-    /// `total` at the root. Where rounding leaves a choice, those who hold more now keep it.
-    pub(super) fn quotas(&self, tree: &Tree, parts: u32, total: u32, held: &[u32]) -> Vec<u32> {
-        let mut quotas = vec![0; tree.elements.len()];
-        quotas[ROOT as usize] = total;
-        for parent in 0..tree.level(LEAF).start {
-            self.share_out(tree, parent, f64::from(parts), held, &mut quotas);
-        }
-        quotas
-    }
-
-    fn share_out(&self, tree: &Tree, parent: u32, parts: f64, held: &[u32], quotas: &mut [u32]) {
-        let mut rest = quotas[parent as usize];
-        let mut waiting = Vec::new();
-        for child in tree.element(parent).children.clone() {
-            let target = self.replicas[child as usize] * parts;
-            let whole = (target + EPSILON * parts.max(1e3)).floor();
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "below 2^30 replicas in all"
-            )]
-            let quota = (whole as u32).min(rest);
-            quotas[child as usize] = quota;
-            rest -= quota;
-            let remainder = (target - whole).max(0.0);
-            waiting.push((held[child as usize] <= quota, -remainder, child));
-        }
-        waiting.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-        // Whoever is exactly at a whole number takes no more, unless nobody else can.
-        let (with_remainder, without): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|&(_, remainder, _)| remainder < -1e-6);
-        for (_, _, child) in with_remainder.into_iter().chain(without) {
-            if rest == 0 {
-                break;
-            }
-            quotas[child as usize] += 1;
-            rest -= 1;
-        }
     }
 }
 
@@ -195,7 +152,9 @@ fn wanted(tree: &Tree, devices: &[Device], replicas: f64) -> Vec<f64> {
             }
         }
         if claims.iter().map(|claim| claim.least).sum::<f64>() > total + EPSILON {
-            claims.iter_mut().for_each(|claim| claim.least = 0.0);
+            for claim in &mut claims {
+                claim.least = 0.0;
+            }
         }
         for (child, share) in children.zip(share(total, &claims)) {
             wanted[child as usize] = share;
@@ -288,25 +247,6 @@ mod tests {
         assert!(close(full.replicas[leaf(0)], 1.0) && close(full.replicas[leaf(3)], 2.0 / 3.0));
         let half = Targets::new(&tree, &devices, 3.0, 0.25);
         assert!(close(half.replicas[leaf(0)], 5.0 / 6.0));
-    }
-
-    #[test]
-    fn quotas_add_up_and_keep_what_is_held() {
-        let (devices, tree) = lopsided();
-        let targets = Targets::new(&tree, &devices, 3.0, 0.0);
-        let mut held = vec![0; tree.elements.len()];
-        let first = targets.quotas(&tree, 16, 48, &held);
-        assert_eq!(tree.level(LEAF).map(|leaf| first[leaf as usize]).sum::<u32>(), 48);
-        assert_eq!(first[tree.leaf(3) as usize], 16);
-        // Two of three devices of 10.67 hold eleven; whoever does so keeps it.
-        for (slot, holds) in [10, 11, 11, 16].into_iter().enumerate() {
-            for element in tree.paths[slot] {
-                held[element as usize] += holds;
-            }
-        }
-        let again = targets.quotas(&tree, 16, 48, &held);
-        let leaves: Vec<u32> = (0..4).map(|slot| again[tree.leaf(slot) as usize]).collect();
-        assert_eq!(leaves, [10, 11, 11, 16]);
     }
 
     #[test]

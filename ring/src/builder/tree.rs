@@ -72,7 +72,7 @@ impl Tree {
                 if level == 0 { ROOT } else { self.paths[usize::from(group[0])][level - 1] };
             if level > 0 {
                 let children = &mut self.elements[parent as usize].children;
-                *children = if children.len() == 0 { index } else { children.start }..index + 1;
+                *children = if children.end == 0 { index } else { children.start }..index + 1;
             }
             self.elements.push(Element { parent, children: 0..0, slot: group[0], devices: 0 });
             for &slot in group {

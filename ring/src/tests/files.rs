@@ -1,1 +1,230 @@
-//! Wait.
+//! Ring files and builder files: what is written comes back, what was damaged is refused, and the
+//! first format can be read for ever.
+
+use std::path::{Path, PathBuf};
+
+use martlet_protocol::DeviceId;
+
+use crate::builder::{Builder, Occasion};
+use crate::error::ErrorKind;
+use crate::ring::Ring;
+use crate::testing::{Lots, add_zones, builder, new_device, rebalance};
+
+fn testdata(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name)
+}
+
+/// A small cluster that has seen everything that a ring file can hold: ids that are gone, weights
+/// that aren't whole, fractional replicas, moves under way, a device's metadata.
+fn eventful() -> Builder {
+    let mut builder = builder(6, 2.5);
+    builder.set_min_part_hours(1);
+    add_zones(&mut builder, 1..=3, 1, 2);
+    rebalance(&mut builder, 1);
+    builder.remove(DeviceId(2), false).unwrap();
+    let mut device = new_device((2, 1, 1), 9, 33.3);
+    "serial 7Q, ünïcode".clone_into(&mut device.meta);
+    builder.add(device).unwrap();
+    builder.record(1_000, "ada", "made a ring");
+    builder.rebalance(Occasion { now_ms: 5_000_000, seed: 2 }).unwrap();
+    builder
+}
+
+#[test]
+fn a_ring_comes_back_as_it_was_written() {
+    let ring = eventful().ring().unwrap();
+    let again = Ring::decode(&ring.encode()).unwrap();
+    assert_eq!(again.identity(), ring.identity());
+    assert_eq!(again.devices(), ring.devices());
+    assert_eq!(again.moves(), ring.moves());
+    assert!(!ring.moves().is_empty());
+    assert_eq!(again.hash(), ring.hash());
+    for partition in ring.partitions() {
+        assert!(again.primaries(partition).eq(ring.primaries(partition)));
+        assert!(again.handoffs(partition).eq(ring.handoffs(partition)));
+    }
+}
+
+#[test]
+fn a_slot_takes_as_many_bits_as_devices_ask_for() {
+    for devices in [1, 2, 3, 4, 5, 16, 17, 256, 257] {
+        let mut builder = builder(4, 1.0);
+        add_zones(&mut builder, 1..=1, 1, devices);
+        rebalance(&mut builder, 1);
+        let ring = builder.ring().unwrap();
+        let again = Ring::decode(&ring.encode()).unwrap();
+        assert!(ring.partitions().all(|p| ring.primaries(p).eq(again.primaries(p))), "{devices}");
+    }
+}
+
+fn refusal(bytes: &[u8]) -> String {
+    let error = Ring::decode(bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_ring_file_cut_short_at_any_byte_is_refused() {
+    let bytes = eventful().ring().unwrap().encode();
+    for length in 0..bytes.len() {
+        let reason = refusal(&bytes[..length]);
+        let expected = if length < 8 { "no ring file" } else { "cut short" };
+        assert!(reason.contains(expected), "{length} bytes: {reason}");
+    }
+}
+
+#[test]
+fn a_ring_file_with_any_bit_flipped_is_refused() {
+    let mut bytes = eventful().ring().unwrap().encode();
+    for at in 0..bytes.len() * 8 {
+        bytes[at / 8] ^= 1 << (at % 8);
+        refusal(&bytes);
+        bytes[at / 8] ^= 1 << (at % 8);
+    }
+    assert!(Ring::decode(&bytes).is_ok());
+}
+
+#[test]
+fn what_follows_a_ring_file_is_refused() {
+    let mut bytes = eventful().ring().unwrap().encode();
+    bytes.push(0);
+    assert!(refusal(&bytes).contains("followed by other bytes"));
+    assert!(refusal(b"PK\x03\x04 something else altogether").contains("no ring file"));
+    let mut newer = eventful().ring().unwrap().encode();
+    newer[8] = 2;
+    assert!(refusal(&newer).contains("format 2, and this program reads format 1"));
+}
+
+/// Bytes whose hash is right but which make no sense: a faulty writer's, or a forger's.
+#[test]
+fn contradictions_under_a_right_hash_are_refused() {
+    let good = eventful().ring().unwrap().encode();
+    let mut lots = Lots::new(3);
+    let (mut refused, body) = (0, good.len() - 32);
+    for _ in 0..3000 {
+        let mut bytes = good.clone();
+        // The header and the lists; within the slots almost anything is a ring.
+        let at = 18 + lots.below(400) as usize;
+        bytes[at] = u8::try_from(lots.below(256)).unwrap();
+        let hash = blake3::hash(&bytes[..body]);
+        bytes[body..].copy_from_slice(hash.as_bytes());
+        refused += u32::from(Ring::decode(&bytes).is_err());
+    }
+    assert!(refused > 300, "{refused} of 3000");
+    // A shape that would take 2 GiB is refused before memory is taken for it.
+    let mut huge = good;
+    (huge[88], huge[89]) = (24, 64);
+    let hash = blake3::hash(&huge[..body]);
+    huge[body..].copy_from_slice(hash.as_bytes());
+    assert!(refusal(&huge).contains("too few or too many replicas"));
+}
+
+#[test]
+fn files_are_replaced_whole_and_name_themselves_when_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data.ring");
+    let ring = eventful().ring().unwrap();
+    std::fs::write(&path, "older").unwrap();
+    ring.save(&path).unwrap();
+    assert_eq!(Ring::load(&path).unwrap().hash(), ring.hash());
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(names.len(), 1, "nothing is left beside it: {names:?}");
+    std::fs::write(&path, "MRTLRING").unwrap();
+    assert!(Ring::load(&path).unwrap_err().to_string().contains("data.ring: the ring file is cut"));
+    assert_eq!(Ring::load(folder.path()).unwrap_err().kind(), ErrorKind::Io);
+}
+
+#[test]
+fn a_builder_comes_back_as_it_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data.builder");
+    let mut builder = eventful();
+    builder.set_weight(DeviceId(0), 0.1 + 0.2).unwrap();
+    builder.drain(DeviceId(1), 3).unwrap();
+    builder.remove(DeviceId(3), true).unwrap();
+    builder.save(&path).unwrap();
+    assert_eq!(Builder::load(&path).unwrap(), builder);
+    let fresh = Builder::create(builder.settings().clone(), [1; 16]).unwrap();
+    fresh.save(&path).unwrap();
+    assert_eq!(Builder::load(&path).unwrap(), fresh);
+}
+
+/// Floating-point numbers come back with every bit, or the file would call itself changed.
+#[test]
+fn any_weight_comes_back() {
+    let (mut lots, mut builder) = (Lots::new(5), builder(4, 1.0));
+    for disk in 0..2000 {
+        let weight = f64::from_bits(lots.next() >> 1);
+        let weight = if weight.is_finite() { weight } else { 1.0 };
+        builder.add(new_device((1, 1, 1), disk, weight)).unwrap();
+    }
+    assert_eq!(Builder::from_json(&builder.to_json()).unwrap(), builder);
+}
+
+#[test]
+fn a_builder_file_is_edited_knowingly_or_not_at_all() {
+    let text = eventful().to_json();
+    let edited = text.replace("\"weight\": 33.3", "\"weight\": 44.4");
+    let error = Builder::from_json(&edited).unwrap_err();
+    assert!(error.to_string().contains("take its `blake3` line out"), "{error}");
+    let line = edited.lines().find(|line| line.contains("\"blake3\"")).unwrap();
+    let knowingly = edited.replace(line, "").replace("],\n\n}", "]\n}");
+    let builder = Builder::from_json(&knowingly).unwrap();
+    assert!(builder.devices().any(|device| (device.weight - 44.4).abs() < 1e-9));
+    for damage in ["{", "[]", "", "{\"martlet_ring_builder\": 1}"] {
+        let error = Builder::from_json(damage).unwrap_err();
+        assert!(error.to_string().contains("`reconstruct`"), "{error}");
+    }
+    let newer = text.replace("\"martlet_ring_builder\": 1", "\"martlet_ring_builder\": 2");
+    assert!(Builder::from_json(&newer).unwrap_err().to_string().contains("has format 2"));
+}
+
+#[test]
+fn history_says_who_did_what_and_when() {
+    let builder = Builder::from_json(&eventful().to_json()).unwrap();
+    let [entry] = builder.history() else { panic!("{:?}", builder.history()) };
+    assert_eq!(
+        (entry.at_ms, entry.who.as_str(), entry.what.as_str()),
+        (1_000, "ada", "made a ring")
+    );
+}
+
+/// Losing the builder moves no data: one made from the ring goes on where the other stopped.
+#[test]
+fn a_builder_made_again_from_its_ring_moves_nothing() {
+    let mut lost = eventful();
+    let ring = lost.ring().unwrap();
+    let now_ms = 5_000_000;
+    let mut again = Builder::from_ring(&ring, 1, 0.0, now_ms).unwrap();
+    assert_eq!(again.ring().unwrap().hash(), ring.hash());
+    assert_eq!(again.moving(), ring.moves().len());
+    let later = Occasion { now_ms: now_ms + 2 * 3_600_000, seed: 3 };
+    assert_eq!(again.rebalance(later).unwrap().moved, lost.rebalance(later).unwrap().moved);
+    assert_eq!(again.ring().unwrap().hash(), lost.ring().unwrap().hash());
+    let id = again.add(new_device((1, 1, 1), 77, 100.0)).unwrap();
+    assert_eq!(id, DeviceId(7), "ids of devices that are gone aren't given again");
+}
+
+/// Golden: one pair for each format version, kept for ever. If this fails, rings and builders of
+/// existing clusters can't be read any more.
+#[test]
+fn version_1_is_read_for_ever() {
+    let (ring_path, builder_path) = (testdata("v1.ring"), testdata("v1.builder.json"));
+    if std::env::var_os("MARTLET_WRITE_GOLDEN").is_some() {
+        eventful().ring().unwrap().save(&ring_path).unwrap();
+        eventful().save(&builder_path).unwrap();
+    }
+    let ring = Ring::load(&ring_path).unwrap();
+    assert_eq!(ring.epoch(), 2);
+    assert_eq!((ring.part_power(), ring.replicas(), ring.moves().len()), (6, 3, GOLDEN_MOVES));
+    assert_eq!(ring.device(DeviceId(6)).unwrap().meta, "serial 7Q, ünïcode");
+    let first: Vec<u32> = ring.primaries(martlet_protocol::Partition(0)).map(|id| id.0).collect();
+    assert_eq!(first, GOLDEN_PRIMARIES);
+    assert_eq!(ring.encode(), std::fs::read(&ring_path).unwrap());
+    let builder = Builder::load(&builder_path).unwrap();
+    assert_eq!(builder.ring().unwrap().hash(), ring.hash());
+    assert_eq!(builder.history().len(), 1);
+}
+
+const GOLDEN_MOVES: usize = 28;
+const GOLDEN_PRIMARIES: [u32; 3] = [4, 1, 6];

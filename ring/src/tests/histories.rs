@@ -11,7 +11,7 @@ use crate::figures::Figures;
 use crate::ring::Ring;
 use crate::testing::{Lots, builder, new_device};
 
-const HISTORIES: u64 = 4000;
+const HISTORIES: u64 = 300;
 const EPOCHS: u32 = 10;
 const HOUR_MS: u64 = 3_600_000;
 
@@ -170,9 +170,8 @@ fn shares(ring: &Ring) -> BTreeMap<DeviceId, f64> {
         let weight: f64 = free.clone().map(|device| device.weight).sum();
         let full = free.clone().find(|device| device.weight / weight * rest > 1.0);
         let Some(full) = full else {
-            let part = |device: &Device| match capped.contains(&device.id) {
-                true => 1.0,
-                false => device.weight / weight * rest,
+            let part = |device: &Device| {
+                if capped.contains(&device.id) { 1.0 } else { device.weight / weight * rest }
             };
             return ring.devices().iter().map(|device| (device.id, part(device))).collect();
         };
@@ -192,15 +191,6 @@ fn check_balance(ring: &Ring) {
         let (has, share) = (f64::from(held.get(&id).copied().unwrap_or(0)), share * parts);
         // Whole replicas, shared out to regions, zones, nodes, devices: each may round once.
         let slack = (share * 0.01).max(2.0);
-        if (has - share).abs() > slack {
-            println!(
-                "OFF {id} {has} {share} ring {} devs x {} {}",
-                ring.devices().len(),
-                ring.replicas_exact(),
-                ring.part_power()
-            );
-            continue;
-        }
         assert!((has - share).abs() <= slack, "{id} holds {has} and should hold {share}");
     }
 }
@@ -215,33 +205,6 @@ fn settle_down(cluster: &mut Cluster, mut to_go: u32, seed: u64) {
         if let Ok(before) = before {
             check_moves(&before, &after, &BTreeSet::new(), true);
         }
-        if report.rebalances_to_go >= to_go {
-            println!("{:?}", cluster.builder.settings());
-            for d in cluster.builder.devices() {
-                println!("{} {d} {}", d.id, d.weight);
-            }
-            for _ in 0..6 {
-                let old = cluster.builder.ring().unwrap();
-                cluster.builder.settle().unwrap();
-                let report =
-                    cluster.builder.rebalance(Occasion { now_ms: cluster.now_ms, seed }).unwrap();
-                println!("{report:?}");
-                let new = cluster.builder.ring().unwrap();
-                for p in old.partitions() {
-                    if replicas(&old, p) != replicas(&new, p) {
-                        println!("{p:?} {:?} {:?}", replicas(&old, p), replicas(&new, p));
-                    }
-                }
-                println!(
-                    "{:?}",
-                    Figures::of_ring(&new)
-                        .devices
-                        .iter()
-                        .map(|d| (d.parts, d.desired))
-                        .collect::<Vec<_>>()
-                );
-            }
-        }
         assert!(report.rebalances_to_go < to_go, "{report:?}, {to_go} before");
         to_go = report.rebalances_to_go;
     }
@@ -249,9 +212,6 @@ fn settle_down(cluster: &mut Cluster, mut to_go: u32, seed: u64) {
     let (epoch, was) = (cluster.builder.epoch(), cluster.builder.ring().unwrap());
     let idle = Occasion { now_ms: cluster.now_ms, seed: seed + 1 };
     let report = cluster.builder.rebalance(idle).unwrap();
-    if report.moved > 0 { println!("UNREST {report:?} {:?}", cluster.builder.settings());
-            for d in cluster.builder.devices() { println!("{} {d} {}", d.id, d.weight); }
-    return; }
     assert_eq!((report.moved, report.placed, report.epoch), (0, 0, epoch), "nothing changed");
     assert_eq!(was.hash(), cluster.builder.ring().unwrap().hash());
 }
@@ -287,7 +247,7 @@ fn check_at_rest(cluster: &Cluster) {
     }
     let figures = Figures::of_ring(&ring);
     if settings.overload >= cluster.builder.required_overload() && has_room(&ring) {
-        assert_eq!(figures.dispersion, 0.0, "{:?}", figures.crowded);
+        assert!(figures.dispersion == 0.0, "{:?}", figures.crowded);
     }
 }
 
@@ -330,12 +290,4 @@ fn rings_keep_their_promises_through_random_histories() {
     for seed in 0..HISTORIES {
         history(seed);
     }
-}
-
-#[test]
-#[ignore]
-fn dbg112() {
-    let seed = 112;
-    let r = std::panic::catch_unwind(|| history(seed));
-    drop(r);
 }

@@ -1,1 +1,120 @@
-//! Wait.
+//! Which ring may follow which (rule P3).
+
+use martlet_protocol::{DeviceId, Partition};
+
+use crate::builder::{Builder, Occasion};
+use crate::ring::Ring;
+use crate::testing::{add_zones, builder, new_device, rebalance};
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn cluster() -> Builder {
+    let mut builder = builder(8, 3.0);
+    add_zones(&mut builder, 1..=3, 2, 2);
+    builder.set_min_part_hours(1);
+    rebalance(&mut builder, 1);
+    builder
+}
+
+fn grown(builder: &mut Builder, disk: u32, now_ms: u64) -> Ring {
+    builder.add(new_device((1, 1, 1), disk, 100.0)).unwrap();
+    builder.rebalance(Occasion { now_ms, seed: 2 }).unwrap();
+    builder.ring().unwrap()
+}
+
+fn refusal(old: &Ring, new: &Ring, is_done: bool) -> String {
+    old.check_successor(new, |_| is_done).unwrap_err().to_string()
+}
+
+#[test]
+fn a_child_follows_its_parent_and_nothing_goes_back() {
+    let mut builder = cluster();
+    let old = builder.ring().unwrap();
+    let new = grown(&mut builder, 50, HOUR_MS);
+    old.check_successor(&old, |_| false).unwrap();
+    old.check_successor(&new, |_| false).unwrap();
+    assert!(refusal(&new, &old, true).contains("older: it has epoch 1, and epoch 2 is in use"));
+}
+
+#[test]
+fn rings_of_others_are_refused() {
+    let ours = cluster().ring().unwrap();
+    let mut other = Builder::create(cluster().settings().clone(), [8; 16]).unwrap();
+    add_zones(&mut other, 1..=3, 2, 2);
+    rebalance(&mut other, 1);
+    assert!(refusal(&ours, &other.ring().unwrap(), true).contains("another cluster"));
+}
+
+#[test]
+fn copies_of_a_builder_are_found_out() {
+    let (mut one, mut two) = (cluster(), cluster());
+    let (mine, theirs) = (grown(&mut one, 50, HOUR_MS), grown(&mut two, 51, HOUR_MS));
+    assert!(refusal(&mine, &theirs, true).contains("two rings of epoch 2"));
+    let next = grown(&mut two, 52, 3 * HOUR_MS);
+    assert!(refusal(&mine, &next, true).contains("made from another ring"));
+}
+
+#[test]
+fn a_move_under_way_is_neither_forgotten_nor_overtaken() {
+    let mut builder = cluster();
+    let old = grown(&mut builder, 50, HOUR_MS);
+    let mut settled = builder.clone();
+    settled.settle().unwrap();
+    let settled = settled.ring().unwrap();
+    assert!(refusal(&old, &settled, false).contains("settle only after a census"));
+    old.check_successor(&settled, |_| true).unwrap();
+    // An hour later the builder takes the moves for done; a server that knows better refuses.
+    let hasty = grown(&mut builder, 51, 3 * HOUR_MS);
+    let moving = old.moves()[0].partition;
+    old.check_successor(&hasty, |_| true).unwrap();
+    assert!(old.check_successor(&hasty, |partition| partition != moving).is_err());
+}
+
+#[test]
+fn a_dead_device_is_left_at_once_and_the_earlier_holder_stays_named() {
+    let mut builder = cluster();
+    let old = grown(&mut builder, 50, HOUR_MS);
+    let newcomer = DeviceId(12);
+    builder.remove(newcomer, false).unwrap();
+    builder.rebalance(Occasion { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
+    let new = builder.ring().unwrap();
+    old.check_successor(&new, |_| false).unwrap();
+    for step in old.moves() {
+        let at = usize::from(step.replica);
+        let holder = new.primaries(step.partition).nth(at).unwrap();
+        let named = new.previous(step.partition, at);
+        if holder == step.previous {
+            assert_eq!(named, Some(newcomer), "whoever it comes back to counts as new");
+        } else {
+            assert_eq!(named, Some(step.previous));
+        }
+    }
+}
+
+#[test]
+fn moves_go_on_through_a_larger_part_power() {
+    let mut builder = cluster();
+    let old = grown(&mut builder, 50, HOUR_MS);
+    builder.increase_part_power().unwrap();
+    let new = builder.ring().unwrap();
+    assert_eq!(new.moves().len(), old.moves().len() * 2);
+    old.check_successor(&new, |_| false).unwrap();
+    let step = old.moves()[0];
+    for half in [0, 1] {
+        let child = Partition(step.partition.0 * 2 + half);
+        assert_eq!(new.previous(child, usize::from(step.replica)), Some(step.previous));
+    }
+    assert!(refusal(&new, &old, true).contains("older"));
+}
+
+#[test]
+fn a_ring_that_was_not_rebalanced_is_not_written() {
+    let mut builder = builder(6, 3.0);
+    assert!(builder.ring().unwrap_err().to_string().contains("no ring yet"));
+    add_zones(&mut builder, 1..=3, 1, 1);
+    assert!(builder.ring().is_err());
+    rebalance(&mut builder, 1);
+    assert!(builder.ring().is_ok());
+    builder.set_weight(DeviceId(0), 7.0).unwrap();
+    assert!(builder.ring().unwrap_err().to_string().contains("rebalance first"));
+}

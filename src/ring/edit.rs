@@ -1,0 +1,202 @@
+//! What people do to a builder between rebalances.
+
+use std::path::Path;
+
+use martlet_protocol::PolicyId;
+use martlet_ring::{Builder, DeviceInfo, NewDevice, Place, Ring, Settings};
+use serde_json::json;
+
+use super::args::{AddArgs, Command, CreateArgs, InfoArgs};
+use super::select::{name, select, select_all, select_one};
+use super::session::Answer;
+use crate::failure::Failure;
+
+const NEXT: &str = "nothing moves before `rebalance`; `plan` says what would";
+
+/// A builder without devices, what to say of it, and what to think of.
+pub(super) fn create(args: &CreateArgs) -> Result<(Builder, String, Vec<String>), Failure> {
+    let mut lineage = [0; 16];
+    getrandom::fill(&mut lineage)
+        .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
+    let settings = Settings {
+        policy: PolicyId(args.policy),
+        policy_name: args.policy_name.clone(),
+        part_power: args.part_power,
+        replicas: args.replicas,
+        min_part_hours: args.min_part_hours,
+        overload: args.overload,
+    };
+    let builder = Builder::create(settings, lineage)?;
+    let sentence = format!(
+        "made a builder for 2^{} partitions × {} replicas of policy {} ({})",
+        args.part_power, args.replicas, args.policy, args.policy_name
+    );
+    Ok((builder, sentence, vec!["`add` devices next".to_owned()]))
+}
+
+/// A builder made again from its ring.
+pub(super) fn reconstruct(
+    ring: &Ring,
+    min_part_hours: u32,
+    overload: f64,
+    now_ms: u64,
+) -> Result<(Builder, String, Vec<String>), Failure> {
+    let builder = Builder::from_ring(ring, min_part_hours, overload, now_ms)?;
+    let sentence = format!(
+        "made the builder again from the ring of epoch {}: {} devices, no data moves",
+        ring.epoch(),
+        ring.devices().len()
+    );
+    let notes = format!(
+        "a ring doesn't tell min-part-hours and overload: they are {min_part_hours} and {overload} \
+         now; the history before is lost"
+    );
+    Ok((builder, sentence, vec![notes]))
+}
+
+/// Changes the builder.
+pub(super) fn edit(builder: &mut Builder, command: &Command) -> Result<Answer, Failure> {
+    match command {
+        Command::Add(args) => add(builder, args),
+        Command::Remove { devices, force } => remove(builder, devices, *force),
+        Command::SetWeight { devices, weight } => set_weight(builder, devices, *weight),
+        Command::SetInfo(args) => set_info(builder, args),
+        Command::Drain { devices, steps } => drain(builder, devices, *steps),
+        Command::SetOverload { overload } => {
+            builder.set_overload(*overload)?;
+            Ok(Answer::done(&format!("overload is {overload} now"), vec![NEXT.to_owned()]))
+        }
+        Command::SetReplicas { replicas } => {
+            builder.set_replicas(*replicas)?;
+            Ok(Answer::done(&format!("{replicas} replicas from now on"), vec![NEXT.to_owned()]))
+        }
+        Command::SetMinPartHours { hours } => {
+            builder.set_min_part_hours(*hours);
+            Ok(Answer::done(&format!("min-part-hours is {hours} now"), Vec::new()))
+        }
+        Command::IncreasePartPower => increase_part_power(builder),
+        Command::Settle => settle(builder),
+        Command::PretendMinPartHoursPassed => {
+            builder.pretend_min_part_hours_passed();
+            let sentence = "the next rebalance may move what moved lately";
+            let note = "servers refuse a ring that moves a partition again before they are done \
+                        with it; it is taken once they are";
+            Ok(Answer::done(sentence, vec![note.to_owned()]))
+        }
+        other => unreachable!("{other:?} changes no builder"),
+    }
+}
+
+fn add(builder: &mut Builder, args: &AddArgs) -> Result<Answer, Failure> {
+    let devices = match &args.from {
+        Some(file) => read_devices(file)?,
+        None => read_words(&args.devices, &args.meta)?,
+    };
+    let ids = devices.into_iter().map(|new| builder.add(new)).collect::<Result<Vec<_>, _>>()?;
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else {
+        return Err(Failure::refused(
+            "there is no device in that file: write a place and a weight on \
+                                     each line",
+        ));
+    };
+    let sentence = match ids.len() {
+        1 => format!("added {first}"),
+        count => format!("added {count} devices, {first} to {last}"),
+    };
+    let mut notes = vec![NEXT.to_owned()];
+    notes.extend(builder.advice());
+    let mut answer = Answer::done(&sentence, notes);
+    answer.json["ids"] = json!(ids);
+    Ok(answer)
+}
+
+fn read_words(words: &[String], meta: &str) -> Result<Vec<NewDevice>, Failure> {
+    if !words.len().is_multiple_of(2) {
+        return Err(Failure::usage(
+            "devices are given as places and weights in turn: add r1z1-a@10.0.0.1:6200/sdb 4000",
+        ));
+    }
+    words.chunks(2).map(|pair| read_device(&pair[0], &pair[1], meta)).collect()
+}
+
+fn read_device(place: &str, weight: &str, meta: &str) -> Result<NewDevice, Failure> {
+    let place: Place = place.parse()?;
+    let weight = weight.parse().map_err(|_| {
+        Failure::refused(format!("`{weight}` is no weight: write a number such as 4000"))
+    })?;
+    Ok(place.with(weight, meta))
+}
+
+fn read_devices(file: &Path) -> Result<Vec<NewDevice>, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::refused(format!("{} can't be read: {error}", file.display())))?;
+    let lines = text.lines().map(str::trim).enumerate();
+    lines
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .map(|(at, line)| {
+            let (place, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let (weight, meta) =
+                rest.trim().split_once(char::is_whitespace).unwrap_or((rest.trim(), ""));
+            read_device(place, weight, meta.trim()).map_err(|failure| {
+                Failure::refused(format!("{}, line {}: {failure}", file.display(), at + 1))
+            })
+        })
+        .collect()
+}
+
+fn remove(builder: &mut Builder, words: &[String], force: bool) -> Result<Answer, Failure> {
+    let devices = select_all(builder, words)?;
+    for device in &devices {
+        builder.remove(device.id, force)?;
+    }
+    Ok(Answer::done(&format!("removed {}", name(&devices)), vec![NEXT.to_owned()]))
+}
+
+fn set_weight(builder: &mut Builder, word: &str, weight: f64) -> Result<Answer, Failure> {
+    let devices = select(builder, word)?;
+    for device in &devices {
+        builder.set_weight(device.id, weight)?;
+    }
+    let sentence = format!("weight of {} is {weight} now", name(&devices));
+    Ok(Answer::done(&sentence, vec![NEXT.to_owned()]))
+}
+
+fn set_info(builder: &mut Builder, args: &InfoArgs) -> Result<Answer, Failure> {
+    let device = select_one(builder, &args.device)?;
+    let InfoArgs { address, name, meta, .. } = args;
+    if address.is_none() && name.is_none() && meta.is_none() {
+        return Err(Failure::usage("say what to change: --address, --name or --meta"));
+    }
+    let info = DeviceInfo { address: address.clone(), name: name.clone(), meta: meta.clone() };
+    builder.set_info(device.id, info)?;
+    let note = "servers learn of it with the ring that the next `rebalance` makes; no data moves";
+    Ok(Answer::done(&format!("changed what is known of {}", device.id), vec![note.to_owned()]))
+}
+
+fn drain(builder: &mut Builder, words: &[String], steps: u32) -> Result<Answer, Failure> {
+    let devices = select_all(builder, words)?;
+    for device in &devices {
+        builder.drain(device.id, steps)?;
+    }
+    let sentence = format!("draining {} in {steps} rebalances", name(&devices));
+    let note = "`rebalance` takes the first step; `remove` them when they are empty";
+    Ok(Answer::done(&sentence, vec![note.to_owned()]))
+}
+
+fn increase_part_power(builder: &mut Builder) -> Result<Answer, Failure> {
+    let power = builder.increase_part_power()?;
+    let mut notes = builder.advice();
+    notes.push("each partition is two now, where it was: no data moves".to_owned());
+    Ok(Answer::done(&format!("2^{power} partitions from now on"), notes))
+}
+
+fn settle(builder: &mut Builder) -> Result<Answer, Failure> {
+    let settled = builder.settle()?;
+    let sentence = match settled {
+        0 => "nothing was moving".to_owned(),
+        count => format!("{count} replicas have arrived, and their previous holders are forgotten"),
+    };
+    let notes =
+        if settled == 0 { Vec::new() } else { vec!["`write-ring` tells servers".to_owned()] };
+    Ok(Answer::done(&sentence, notes))
+}

@@ -1,0 +1,112 @@
+//! Where a key, an extent or a partition is: its primaries and who stands in for them.
+
+use martlet_protocol::key::{index_placement, shard_of};
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
+use martlet_protocol::{BucketId, DeviceId, ExtentId, Partition};
+use martlet_ring::{Builder, Ring};
+use serde_json::json;
+
+use super::args::LocateArgs;
+use super::session::Answer;
+use super::text::{row, table};
+use crate::failure::Failure;
+
+/// What was asked for, unless it was the partition itself, and its partition.
+struct Target {
+    what: String,
+    partition: Partition,
+}
+
+/// Where something is.
+pub(super) fn locate(builder: &Builder, args: &LocateArgs) -> Result<Answer, Failure> {
+    let ring = builder.standing()?;
+    let target = target(&ring, args)?;
+    let primaries: Vec<DeviceId> = ring.primaries(target.partition).collect();
+    let handoffs: Vec<DeviceId> = ring.handoffs(target.partition).take(args.handoffs).collect();
+    let mut rows = vec![row(["", "device", "place", "address", "moving from"])];
+    for (at, id) in primaries.iter().enumerate() {
+        let previous = ring.previous(target.partition, at).map(|id| id.to_string());
+        rows.push(line(&ring, &format!("primary {}", at + 1), *id, previous.unwrap_or_default()));
+    }
+    for (at, id) in handoffs.iter().enumerate() {
+        rows.push(line(&ring, &format!("handoff {}", at + 1), *id, String::new()));
+    }
+    let head = format!("partition {} of {}", target.partition.0, 1u32 << ring.part_power());
+    let head = if target.what.is_empty() { head } else { format!("{} is in {head}", target.what) };
+    let text = format!("{head}\n{}", table(&rows, &[]));
+    let previous: Vec<Option<DeviceId>> =
+        (0..primaries.len()).map(|at| ring.previous(target.partition, at)).collect();
+    let json = json!({
+        "partition": target.partition,
+        "primaries": primaries,
+        "previous": previous,
+        "handoffs": handoffs,
+    });
+    Ok(Answer::new(text, &json))
+}
+
+fn target(ring: &Ring, args: &LocateArgs) -> Result<Target, Failure> {
+    if let Some(number) = args.partition {
+        let count = 1u32 << ring.part_power();
+        if number >= count {
+            return Err(Failure::refused(format!(
+                "there is no partition {number}: this ring has {count}, numbered from 0"
+            )));
+        }
+        return Ok(Target { what: String::new(), partition: Partition(number) });
+    }
+    if let Some(extent) = &args.extent {
+        let id = ExtentId(sixteen(extent).ok_or_else(|| {
+            Failure::refused(format!("`{extent}` is no extent's id: it has 32 hexadecimal digits"))
+        })?);
+        return Ok(Target {
+            what: format!("extent {extent}"),
+            partition: ring.partition(id.placement()),
+        });
+    }
+    let bucket = args.bucket.as_deref().unwrap_or_default();
+    key(ring, bucket, args.key.as_deref(), args.shards)
+}
+
+/// A key of the bucket with this id, or the record of the bucket with this name.
+fn key(ring: &Ring, bucket: &str, key: Option<&str>, shards: u16) -> Result<Target, Failure> {
+    if !shards.is_power_of_two() {
+        return Err(Failure::usage(format!("a bucket has a power of two of shards, not {shards}")));
+    }
+    match (sixteen(bucket), key) {
+        (Some(id), Some(key)) => {
+            let shard = shard_of(key.as_bytes(), shards);
+            let partition = ring.partition(index_placement(BucketId(id), shard));
+            Ok(Target {
+                what: format!("the entry of {key}, in shard {} of {shards},", shard.0),
+                partition,
+            })
+        }
+        (Some(_), None) => Err(Failure::usage("name the key after the bucket: locate BUCKET KEY")),
+        (None, Some(_)) => Err(Failure::refused(format!(
+            "`{bucket}` is a name, and keys are placed by their bucket's id: give its 32 hexadecimal \
+             digits, or leave the key out to see where the bucket's own record is"
+        ))),
+        (None, None) => {
+            let shard = shard_of(bucket.as_bytes(), INDEX_SHARDS_DEFAULT);
+            let partition = ring.partition(index_placement(BucketId::ROOT, shard));
+            Ok(Target { what: format!("the record of bucket {bucket}"), partition })
+        }
+    }
+}
+
+fn sixteen(digits: &str) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    hex::decode_to_slice(digits, &mut bytes).ok().map(|()| bytes)
+}
+
+fn line(ring: &Ring, role: &str, id: DeviceId, previous: String) -> Vec<String> {
+    let device = ring.device(id);
+    vec![
+        role.to_owned(),
+        id.to_string(),
+        device.map(ToString::to_string).unwrap_or_default(),
+        device.map(|device| device.node.address.clone()).unwrap_or_default(),
+        previous,
+    ]
+}

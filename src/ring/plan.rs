@@ -1,0 +1,115 @@
+//! A plan for people, and the usage that it counts with.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use martlet_protocol::DeviceId;
+use martlet_ring::{DevicePlan, Plan, Usage};
+use serde::Deserialize;
+
+use super::args::PlanArgs;
+use super::text::{count, counted, row, size, table};
+use crate::failure::Failure;
+
+/// Usage by device, as people write it or as a server reports it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum UsageFile {
+    Reported { devices: Vec<Reported> },
+    Given(BTreeMap<String, Usage>),
+}
+
+/// A device in what `martlet admin status --json` says.
+#[derive(Deserialize)]
+struct Reported {
+    device: u32,
+    total_bytes: u64,
+    free_bytes: u64,
+}
+
+/// How full devices are.
+pub(super) fn read_usage(file: &Path) -> Result<BTreeMap<DeviceId, Usage>, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::refused(format!("{} can't be read: {error}", file.display())))?;
+    let unclear = || {
+        Failure::refused(format!(
+            "{} doesn't say how full devices are: write {{\"d0\": {{\"used\": 1000, \"capacity\": \
+             4000}}}} in bytes, or what `martlet admin status --json` says",
+            file.display()
+        ))
+    };
+    match serde_json::from_str(&text).map_err(|_| unclear())? {
+        UsageFile::Reported { devices } => Ok(devices.into_iter().map(from_report).collect()),
+        UsageFile::Given(given) => given
+            .into_iter()
+            .map(|(id, usage)| {
+                let id = id.strip_prefix('d').unwrap_or(&id).parse().map_err(|_| unclear())?;
+                Ok((DeviceId(id), usage))
+            })
+            .collect(),
+    }
+}
+
+fn from_report(report: Reported) -> (DeviceId, Usage) {
+    let used = report.total_bytes.saturating_sub(report.free_bytes);
+    (DeviceId(report.device), Usage { used, capacity: report.total_bytes })
+}
+
+/// What would move, and what that takes.
+pub(super) fn plan(plan: &Plan, usage: &BTreeMap<DeviceId, Usage>, args: &PlanArgs) -> String {
+    if plan.replicas == 0 {
+        return "no data would move\n".to_owned();
+    }
+    let mut text = format!(
+        "{} would move, of {}",
+        counted(plan.replicas, "replica"),
+        counted(plan.partitions, "partition")
+    );
+    if usage.is_empty() {
+        text += "; with --usage this says how many bytes, how long it takes, and how full devices get\n";
+    } else {
+        text += &format!(
+            ": {}, in {:.1} hours at {} a second for each device\n",
+            size(plan.bytes),
+            plan.hours,
+            size(args.bandwidth.0)
+        );
+    }
+    text += &devices(plan, !usage.is_empty());
+    for warning in &plan.warnings {
+        text += &format!("warning: {warning}\n");
+    }
+    text
+}
+
+fn devices(plan: &Plan, with_bytes: bool) -> String {
+    let mut heads = row(["device", "place", "before", "in", "out", "after"]);
+    if with_bytes {
+        heads.extend(row(["bytes in", "bytes out", "hours", "peak"]));
+    }
+    let mut rows = vec![heads];
+    let moving = plan.devices.iter().filter(|device| device.coming + device.going > 0);
+    rows.extend(moving.map(|device| line(device, with_bytes)));
+    table(&rows, &[2, 3, 4, 5, 6, 7, 8, 9])
+}
+
+fn line(device: &DevicePlan, with_bytes: bool) -> Vec<String> {
+    let mut cells = vec![
+        device.id.to_string(),
+        device.name.clone(),
+        count(device.before),
+        count(device.coming),
+        count(device.going),
+        count(device.after),
+    ];
+    if with_bytes {
+        let peak = device.peak.map_or("?".to_owned(), |peak| format!("{:.1} %", peak * 100.0));
+        cells.extend([
+            size(device.bytes_in),
+            size(device.bytes_out),
+            format!("{:.1}", device.hours),
+            peak,
+        ]);
+    }
+    cells
+}

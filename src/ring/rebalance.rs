@@ -1,0 +1,145 @@
+//! Making rings: plan, rebalance, write.
+
+use std::path::Path;
+
+use martlet_ring::{Builder, Error, Occasion, Pace, Plan, Report, Ring};
+use serde_json::json;
+
+use super::args::PlanArgs;
+use super::plan as print;
+use super::session::{Answer, ring_path};
+use super::text::{count, counted};
+use crate::failure::Failure;
+
+fn occasion(builder: &Builder, args: &PlanArgs, now_ms: u64) -> Occasion {
+    Occasion { now_ms, seed: args.seed.unwrap_or(builder.epoch() + 1) }
+}
+
+/// Rebalances, and says what came of it and what comes next.
+pub(super) fn rebalance(
+    builder: &mut Builder,
+    args: &PlanArgs,
+    now_ms: u64,
+) -> Result<Answer, Failure> {
+    let before = builder.epoch();
+    let report = builder.rebalance(occasion(builder, args, now_ms))?;
+    builder.validate()?;
+    let mut answer = Answer::done(&sentence(&report, before), notes(builder, &report));
+    answer.json["report"] = json!(report);
+    Ok(answer)
+}
+
+fn sentence(report: &Report, before: u64) -> String {
+    if report.epoch == before {
+        return format!(
+            "nothing to do: the ring of epoch {before} is as good as it gets (balance {:.2} %, \
+             dispersion {:.2} %)",
+            report.balance, report.dispersion
+        );
+    }
+    format!(
+        "made the ring of epoch {}: {} moved, {} placed, balance {:.2} %, dispersion {:.2} %",
+        report.epoch,
+        counted(report.moved, "replica"),
+        count(report.placed),
+        report.balance,
+        report.dispersion
+    )
+}
+
+fn notes(builder: &Builder, report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    if report.locked > 0 {
+        notes.push(format!(
+            "{} left alone, because an earlier move of theirs is under way",
+            counted(report.locked, "partition")
+        ));
+    }
+    if report.rebalances_to_go > 0 {
+        notes.push(format!(
+            "{} will still move something, each after the moves of the one before are done: at \
+             most one replica of a partition moves at a time",
+            counted(u64::from(report.rebalances_to_go), "more rebalance")
+        ));
+    }
+    let (required, overload) = (builder.required_overload(), builder.settings().overload);
+    if report.dispersion > 0.0 && required > overload {
+        notes.push(format!(
+            "replicas lie closer together than they could: with `set-overload {:.2}` they would lie \
+             as far apart as the devices allow, at the price of balance",
+            (required * 100.0).ceil() / 100.0
+        ));
+    }
+    notes.extend(builder.advice());
+    notes.push("`write-ring` writes the file that servers read".to_owned());
+    notes
+}
+
+/// What a rebalance would do, and the ring that it would make.
+pub(super) fn plan(
+    builder: &Builder,
+    args: &PlanArgs,
+    now_ms: u64,
+) -> Result<(Answer, Ring), Failure> {
+    if !(args.high_water > 0.0 && args.high_water <= 1.0) {
+        return Err(Failure::usage(format!(
+            "a high-water mark is a share of a device's capacity such as 0.9, not {}",
+            args.high_water
+        )));
+    }
+    let usage = match &args.usage {
+        Some(file) => print::read_usage(file)?,
+        None => std::collections::BTreeMap::new(),
+    };
+    let (rehearsal, report) = builder.rehearse(occasion(builder, args, now_ms))?;
+    let after = rehearsal.ring()?;
+    let pace = Pace { bytes_per_second: args.bandwidth.0, high_water: args.high_water };
+    // Before the first rebalance nothing is held, and nothing moves.
+    let before = builder.standing().or_else(|_: Error| rehearsal.standing())?;
+    let plan = Plan::new(&before, &after, &usage, pace);
+    let mut text = sentence(&report, builder.epoch()).replacen("made", "would make", 1) + "\n";
+    text += &print::plan(&plan, &usage, args);
+    Ok((Answer::new(text, &json!({ "report": report, "plan": plan })), after))
+}
+
+/// Writes the ring file that servers read.
+pub(super) fn write_ring(
+    builder: &Builder,
+    path: &Path,
+    file: Option<&Path>,
+) -> Result<Answer, Failure> {
+    let ring = builder.ring()?;
+    let to = file.map_or_else(|| ring_path(path), Path::to_path_buf);
+    if to == path {
+        return Err(Failure::refused(format!(
+            "{} is the builder itself: give the ring file another name, such as {}",
+            path.display(),
+            ring_path(&path.with_extension("builder")).display()
+        )));
+    }
+    check_replaced(&ring, &to)?;
+    ring.save(&to)?;
+    let sentence = format!("wrote the ring of epoch {} to {}", ring.epoch(), to.display());
+    let mut answer = Answer::done(&sentence, Vec::new());
+    answer.json["epoch"] = json!(ring.epoch());
+    answer.json["file"] = json!(to);
+    answer.json["blake3"] = json!(hex::encode(ring.hash()));
+    Ok(answer)
+}
+
+/// A ring file is replaced by a later one of the same builder only: servers would refuse any other.
+fn check_replaced(ring: &Ring, file: &Path) -> Result<(), Failure> {
+    if !file.exists() {
+        return Ok(());
+    }
+    let old = Ring::load(file).map_err(|error| {
+        Failure::refused(format!("{error}. If it isn't needed any more, move it away and repeat"))
+    })?;
+    old.check_successor(ring, |_| true).map_err(|error| {
+        Failure::refused(format!(
+            "{} can't be followed by this ring: {error}. If it isn't needed any more, move it away \
+             and repeat",
+            file.display()
+        ))
+    })
+}

@@ -1,0 +1,62 @@
+//! Devices as people name them: by id, or by where they are.
+
+use martlet_ring::{Builder, Device};
+
+use crate::failure::Failure;
+
+/// The devices that `text` names: one by id (`d7` or `7`), or all of a region, zone or node (`r1`,
+/// `r1z2`, `r1z2-alpha`), or one of a node (`r1z2-alpha/sdb`).
+pub(super) fn select(builder: &Builder, text: &str) -> Result<Vec<Device>, Failure> {
+    let chosen: Vec<Device> =
+        builder.devices().filter(|device| matches(device, text)).cloned().collect();
+    if chosen.is_empty() {
+        return Err(Failure::refused(format!(
+            "`{text}` names no device of this ring: name one by id, such as d7, or several by place, \
+             such as r1, r1z2, r1z2-alpha or r1z2-alpha/sdb; `show` lists them all"
+        )));
+    }
+    Ok(chosen)
+}
+
+/// The one device that `text` names.
+pub(super) fn select_one(builder: &Builder, text: &str) -> Result<Device, Failure> {
+    let mut chosen = select(builder, text)?;
+    if chosen.len() > 1 {
+        return Err(Failure::refused(format!(
+            "`{text}` names {} devices, and this is for one at a time: name it by id, such as {}",
+            chosen.len(),
+            chosen[0].id
+        )));
+    }
+    Ok(chosen.remove(0))
+}
+
+/// All that several words name, each once, in the order of ids.
+pub(super) fn select_all(builder: &Builder, words: &[String]) -> Result<Vec<Device>, Failure> {
+    let mut all = Vec::new();
+    for word in words {
+        all.extend(select(builder, word)?);
+    }
+    all.sort_by_key(|device| device.id);
+    all.dedup_by_key(|device| device.id);
+    Ok(all)
+}
+
+fn matches(device: &Device, text: &str) -> bool {
+    let region = format!("r{}", device.region);
+    let zone = format!("{region}z{}", device.zone);
+    let node = format!("{zone}-{}", device.node.name);
+    text == device.id.to_string()
+        || text == device.id.0.to_string()
+        || [region, zone, node].iter().any(|place| place == text)
+        || text == device.to_string()
+}
+
+/// `d7 (r1z2-alpha/sdb)`, or `12 devices (d0 to d11)`.
+pub(super) fn name(devices: &[Device]) -> String {
+    match devices {
+        [one] => format!("{} ({one})", one.id),
+        [first, .., last] => format!("{} devices ({} to {})", devices.len(), first.id, last.id),
+        [] => "no device".to_owned(),
+    }
+}

@@ -1,0 +1,175 @@
+//! One command on one builder file: opened, changed, written again.
+
+use std::path::{Path, PathBuf};
+
+use martlet_ring::{Builder, Ring};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::args::{Command, RingArgs};
+use super::{edit, locate, look, rebalance};
+use crate::failure::Failure;
+
+/// What a command answers, for people and for programs.
+pub(super) struct Answer {
+    pub(super) text: String,
+    pub(super) json: Value,
+}
+
+impl Answer {
+    /// An answer whose JSON says the same as its text and more.
+    pub(super) fn new(text: impl Into<String>, json: &impl Serialize) -> Self {
+        let json = serde_json::to_value(json).expect("plain data can be encoded");
+        let mut text: String = text.into();
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        Self { text, json }
+    }
+
+    /// That something was done, in a sentence, and what should be thought of.
+    pub(super) fn done(sentence: &str, advice: Vec<String>) -> Self {
+        let mut text = sentence.to_owned();
+        for line in &advice {
+            text += &format!("\n  note: {line}");
+        }
+        Self::new(text, &json!({ "done": sentence, "notes": advice }))
+    }
+}
+
+/// One command on one builder file.
+pub(super) struct Session<'a> {
+    pub(super) path: &'a Path,
+    pub(super) args: &'a RingArgs,
+    pub(super) now_ms: u64,
+}
+
+/// An answer, and the ring that a picture would show.
+type Outcome = Result<(Answer, Option<Ring>), Failure>;
+
+impl Session<'_> {
+    /// Does what was asked.
+    pub(super) fn run(&mut self, command: &Command) -> Outcome {
+        match command {
+            Command::Create(_) | Command::Reconstruct { .. } => self.begin(command),
+            Command::Diff { .. } => unreachable!("needs no builder"),
+            Command::Plan(_)
+            | Command::Validate
+            | Command::Show { .. }
+            | Command::Balance { .. }
+            | Command::Dispersion
+            | Command::Search { .. }
+            | Command::Locate(_)
+            | Command::History
+            | Command::Rebalance { dry_run: true, .. } => self.look(command),
+            Command::WriteRing { file } => {
+                let builder = self.open()?.0;
+                let answer = rebalance::write_ring(&builder, self.path, file.as_deref())?;
+                Ok((answer, builder.standing().ok()))
+            }
+            _ => self.change(command),
+        }
+    }
+
+    /// Makes a builder file where there is none.
+    fn begin(&self, command: &Command) -> Outcome {
+        if self.path.exists() {
+            return Err(Failure::refused(format!(
+                "{} exists already: choose another name, or move it away first",
+                self.path.display()
+            )));
+        }
+        let (mut builder, sentence, advice) = match command {
+            Command::Create(args) => edit::create(args)?,
+            Command::Reconstruct { ring, min_part_hours, overload } => {
+                let ring = Ring::load(ring)?;
+                edit::reconstruct(&ring, *min_part_hours, *overload, self.now_ms)?
+            }
+            _ => unreachable!("only these two make a builder"),
+        };
+        self.record(&mut builder, &sentence);
+        builder.save(self.path)?;
+        Ok((Answer::done(&sentence, advice), builder.standing().ok()))
+    }
+
+    /// Changes the builder and writes it again.
+    fn change(&self, command: &Command) -> Outcome {
+        let (mut builder, before) = self.open()?;
+        let answer = match command {
+            Command::Rebalance { plan, .. } => {
+                rebalance::rebalance(&mut builder, plan, self.now_ms)?
+            }
+            command => edit::edit(&mut builder, command)?,
+        };
+        let what = answer.text.lines().next().unwrap_or_default().to_owned();
+        self.record(&mut builder, &what);
+        self.save(&builder, &before)?;
+        Ok((answer, builder.standing().ok()))
+    }
+
+    /// Looks at a builder or a ring file.
+    fn look(&self, command: &Command) -> Outcome {
+        let builder = self.open_either()?;
+        let ring = builder.standing().ok();
+        let answer = match command {
+            Command::Plan(args) | Command::Rebalance { plan: args, .. } => {
+                let (answer, after) = rebalance::plan(&builder, args, self.now_ms)?;
+                return Ok((answer, Some(after)));
+            }
+            Command::Locate(args) => locate::locate(&builder, args)?,
+            command => look::look(&builder, self.path, command)?,
+        };
+        Ok((answer, ring))
+    }
+
+    /// Writes the builder, if its file is still as it was read.
+    pub(super) fn save(&self, builder: &Builder, before: &[u8]) -> Result<(), Failure> {
+        if std::fs::read(self.path).ok().as_deref() != Some(before) {
+            return Err(Failure::refused(format!(
+                "{} was changed by someone else at the same time, and nothing was written: look at \
+                 it, then repeat",
+                self.path.display()
+            )));
+        }
+        Ok(builder.save(self.path)?)
+    }
+
+    fn record(&self, builder: &mut Builder, what: &str) {
+        let who = self.args.who.as_deref().filter(|who| !who.is_empty());
+        builder.record(self.now_ms, who.unwrap_or("unknown"), what);
+    }
+
+    /// The builder, and the bytes that it was read from.
+    pub(super) fn open(&self) -> Result<(Builder, Vec<u8>), Failure> {
+        if self.is_ring() {
+            return Err(Failure::refused(format!(
+                "{} is a ring file, and only a builder can be changed: name its builder, or make one \
+                 with `martlet ring NEW.builder reconstruct {}`",
+                self.path.display(),
+                self.path.display()
+            )));
+        }
+        let bytes = std::fs::read(self.path).unwrap_or_default();
+        Ok((Builder::load(self.path)?, bytes))
+    }
+
+    fn open_either(&self) -> Result<Builder, Failure> {
+        if !self.is_ring() {
+            return Ok(self.open()?.0);
+        }
+        let ring = Ring::load(self.path)?;
+        Ok(Builder::from_ring(&ring, 0, 0.0, self.now_ms)?)
+    }
+
+    fn is_ring(&self) -> bool {
+        use std::io::Read;
+        let mut first = [0; 8];
+        let read = std::fs::File::open(self.path).and_then(|mut file| file.read_exact(&mut first));
+        read.is_ok() && &first == b"MRTLRING"
+    }
+}
+
+/// The ring file that belongs to a builder file.
+pub(super) fn ring_path(builder: &Path) -> PathBuf {
+    builder.with_extension("ring")
+}

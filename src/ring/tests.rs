@@ -1,0 +1,160 @@
+//! Runs the scripts in `testdata`: a command line after `$`, and below it what is printed, with the
+//! exit code where it isn't 0.
+//!
+//! With `MARTLET_WRITE_SCRIPTS` set, what came is written instead of compared: read the difference
+//! before you keep it.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use martlet_protocol::ManualClock;
+
+use super::RingArgs;
+use crate::failure::Failure;
+
+/// 2026-03-01 12:00 UTC.
+const START_MS: u64 = 1_772_366_400_000;
+
+/// `martlet ring` as the whole command line has it.
+#[derive(Parser)]
+#[command(name = "martlet ring")]
+struct Line {
+    #[command(flatten)]
+    args: RingArgs,
+}
+
+/// A folder with the files of a script, and the time that it is at.
+struct Stage {
+    folder: tempfile::TempDir,
+    clock: ManualClock,
+}
+
+impl Stage {
+    /// What a command prints. Words that name files (with a dot in them, at the end of a script's
+    /// own names) are files of the stage.
+    fn run(&self, line: &str) -> String {
+        let words = std::iter::once("martlet-ring".to_owned()).chain(words(line).map(|word| {
+            let is_file = ["builder", "ring", "json", "svg", "txt"]
+                .iter()
+                .any(|ending| word.rsplit_once('.').is_some_and(|(_, last)| last == *ending));
+            if is_file { self.path(&word).display().to_string() } else { word }
+        }));
+        let outcome = match Line::try_parse_from(words) {
+            Ok(line) => super::answer(&line.args, &self.clock),
+            Err(error) => Err(Failure::usage(error.to_string())),
+        };
+        let printed = match outcome {
+            Ok(text) => text,
+            Err(Failure::Refused(sentence)) => format!("exit 1: {sentence}\n"),
+            Err(Failure::Usage(sentence)) => {
+                format!("exit 2: {}\n", sentence.lines().next().unwrap_or_default())
+            }
+        };
+        printed.replace(&format!("{}/", self.folder.path().display()), "")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// Words of a line; those in quotes stay together.
+fn words(line: &str) -> impl Iterator<Item = String> {
+    let parts = line.split('"').enumerate();
+    parts.flat_map(|(at, part)| -> Vec<String> {
+        if at % 2 == 1 {
+            return vec![part.to_owned()];
+        }
+        part.split_whitespace().map(str::to_owned).collect()
+    })
+}
+
+/// What a script should look like: its commands with what they really print.
+fn replay(script: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let stage = Stage { folder, clock: ManualClock::at(START_MS) };
+    let mut text = String::new();
+    let mut lines = script.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.starts_with('#') {
+            writeln!(text, "{line}").unwrap();
+        } else if let Some(hours) = line.strip_prefix("$ wait ") {
+            stage.clock.advance_ms(hours.parse::<u64>().unwrap() * 3_600_000);
+            writeln!(text, "{line}\n").unwrap();
+        } else if let Some(name) = line.strip_prefix("$ file ") {
+            let mut content = String::new();
+            while let Some(line) = lines.next_if(|line| line.starts_with("| ")) {
+                content += &format!("{}\n", &line[2..]);
+            }
+            std::fs::write(stage.path(name), &content).unwrap();
+            let quoted: String = content.lines().map(|line| format!("| {line}\n")).collect();
+            writeln!(text, "{line}\n{quoted}").unwrap();
+        } else if let Some(command) = line.strip_prefix("$ ") {
+            writeln!(text, "{line}\n{}", stage.run(command)).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn scripts_come_out_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ring/testdata");
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    for path in paths {
+        let script = std::fs::read_to_string(&path).unwrap();
+        let came = replay(&script);
+        if std::env::var_os("MARTLET_WRITE_SCRIPTS").is_some() {
+            std::fs::write(&path, came).unwrap();
+        } else {
+            assert_eq!(came, script, "{}", path.display());
+        }
+    }
+}
+
+/// Every command answers in JSON too, and a picture is drawn when one is asked for.
+#[test]
+fn every_command_answers_in_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let stage = Stage { folder, clock: ManualClock::at(START_MS) };
+    let script = "\
+        create --part-power 8 --min-part-hours 0\n\
+        add r1z1-a@10.0.0.1:6200/sda 100 r1z2-b@10.0.0.2:6200/sda 100 r1z3-c@10.0.0.3:6200/sda 100\n\
+        rebalance\nwrite-ring\nadd r1z1-a@10.0.0.1:6200/sdb 100\nset-weight d3 50\n\
+        set-info d3 --meta new\nset-overload 0.1\nset-min-part-hours 1\nset-replicas 2.5\n\
+        increase-part-power\nplan\nrebalance --dry-run\nrebalance\nsettle\n\
+        pretend-min-part-hours-passed\ndrain d3 --steps 1\nrebalance\nremove d3\nrebalance\n\
+        validate\nshow\nbalance\ndispersion\nsearch r1z1\nhistory\nlocate photos\n\
+        locate --partition 0\nlocate --extent 00112233445566778899aabbccddeeff\n\
+        locate 00112233445566778899aabbccddeeff cat.jpg";
+    for command in script.lines() {
+        let printed = stage.run(&format!("data.builder --json {command}"));
+        let parsed: Result<serde_json::Value, _> = serde_json::from_str(&printed);
+        assert!(parsed.is_ok_and(|json| json.is_object()), "{command}: {printed}");
+    }
+    stage.run("data.builder write-ring new.ring");
+    let diff = stage.run("diff data.ring new.ring --json");
+    assert!(serde_json::from_str::<serde_json::Value>(&diff).is_ok(), "{diff}");
+    stage.run("new.ring show --svg ring.svg");
+    assert!(std::fs::read_to_string(stage.path("ring.svg")).unwrap().starts_with("<svg"));
+}
+
+/// Two people at one builder: the second is told, and nothing is lost.
+#[test]
+fn a_builder_changed_meanwhile_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let stage = Stage { folder, clock: ManualClock::at(START_MS) };
+    stage.run("data.builder create");
+    let path = stage.path("data.builder");
+    let words = ["martlet-ring", path.to_str().unwrap(), "set-overload", "0.1"];
+    let line = Line::try_parse_from(words).unwrap();
+    let session = super::Session { path: &path, args: &line.args, now_ms: START_MS };
+    let (builder, bytes) = session.open().unwrap();
+    stage.run("data.builder set-overload 0.2");
+    let error = session.save(&builder, &bytes).unwrap_err();
+    assert!(error.to_string().contains("changed by someone else"), "{error}");
+    assert!(stage.run("data.builder show").contains("overload 0.2"));
+}

@@ -1,0 +1,96 @@
+//! Answers for people: aligned columns, bars, numbers.
+
+/// Cells of a bar; a device that holds exactly its share fills those up to the mark.
+const BAR_CELLS: u32 = 20;
+const SHARE_CELLS: u32 = 14;
+
+/// Rows of cells as aligned columns; the first row names them. Columns named in `right` by their
+/// position stand to the right.
+pub(super) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|it| it.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let pad = " ".repeat(widths[column] - cell.chars().count());
+            if right.contains(&column) {
+                line += &pad;
+                line += cell;
+            } else {
+                line += cell;
+                line += &pad;
+            }
+            line += "  ";
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// What is held against what should be, as a bar: `█████████████│      `. The mark stands at the
+/// share; a bar that ends before it holds too little, one that goes beyond it too much.
+pub(super) fn bar(held: f64, desired: f64) -> String {
+    let filled = match (desired > 0.0, held > 0.0) {
+        (true, _) => (held / desired * f64::from(SHARE_CELLS)).round().min(f64::from(BAR_CELLS)),
+        (false, true) => f64::from(BAR_CELLS),
+        (false, false) => 0.0,
+    };
+    let cell = |at: u32| match (f64::from(at) < filled, at == SHARE_CELLS) {
+        (true, true) => '▓',
+        (true, false) => '█',
+        (false, true) => '│',
+        (false, false) => ' ',
+    };
+    (0..=BAR_CELLS).map(cell).collect()
+}
+
+/// `+0.12 %`; nothing where it can't be said.
+pub(super) fn deviation(balance: f64) -> String {
+    if balance >= martlet_ring::BALANCE_WORST {
+        return "should be empty".to_owned();
+    }
+    // No minus sign for what rounds to zero.
+    let rounded = (balance * 100.0).round() / 100.0 + 0.0;
+    format!("{rounded:+.2} %")
+}
+
+/// `1.5 TiB`.
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let power = (0..UNITS.len()).rev().find(|power| bytes >> (10 * power) > 0).unwrap_or(0);
+    let number = bytes as f64 / (1u64 << (10 * power)) as f64;
+    if power == 0 { format!("{bytes} B") } else { format!("{number:.1} {}", UNITS[power]) }
+}
+
+/// `1,234,567`.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 device`, `2 devices`.
+pub(super) fn counted(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// A row of cells.
+pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}

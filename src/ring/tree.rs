@@ -1,0 +1,168 @@
+//! A ring as a tree of regions, zones, nodes and devices, with bars for what they hold.
+
+use std::path::Path;
+
+use martlet_ring::{Builder, Device, DeviceFigures, Figures};
+use serde_json::json;
+
+use super::args::Depth;
+use super::session::Answer;
+use super::text::{bar, count, counted, deviation, row, table};
+use crate::failure::Failure;
+
+/// Up to so many devices are named one by one unless a depth is asked for.
+const DEVICES_SHOWN: usize = 64;
+
+/// One device and how it stands; before the first rebalance it holds nothing.
+struct Leaf<'a> {
+    device: &'a Device,
+    figure: Option<&'a DeviceFigures>,
+}
+
+/// The tree.
+pub(super) fn show(
+    builder: &Builder,
+    path: &Path,
+    depth: Option<Depth>,
+) -> Result<Answer, Failure> {
+    let figures = Figures::of_builder(builder).ok();
+    let mut leaves: Vec<Leaf<'_>> = builder
+        .devices()
+        .enumerate()
+        .map(|(at, device)| Leaf {
+            device,
+            figure: figures.as_ref().and_then(|f| f.devices.get(at)),
+        })
+        .collect();
+    leaves.sort_by(|a, b| {
+        (a.device.node_path(), a.device.id).cmp(&(b.device.node_path(), b.device.id))
+    });
+    let few = leaves.len() <= DEVICES_SHOWN;
+    let depth = depth.unwrap_or(if few { Depth::Device } else { Depth::Node });
+    let mut rows = vec![row(["", "devices", "weight", "share", "holds", "deviation", ""])];
+    branch(&mut rows, &leaves, Depth::Region, depth, "");
+    let mut text = header(builder, path, figures.as_ref());
+    if !leaves.is_empty() {
+        text += &table(&rows, &[1, 2, 3, 4, 5]);
+    }
+    for device in builder.removed() {
+        text += &format!("{} {device} goes with the next rebalance\n", device.id);
+    }
+    let json = json!({
+        "settings": builder.settings(),
+        "epoch": builder.epoch(),
+        "changed_since_rebalance": builder.is_changed(),
+        "moving": builder.moving(),
+        "draining": builder.draining().collect::<Vec<_>>(),
+        "devices": builder.devices().collect::<Vec<_>>(),
+        "removed": builder.removed().collect::<Vec<_>>(),
+        "figures": figures,
+    });
+    Ok(Answer::new(text, &json))
+}
+
+fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
+    let settings = builder.settings();
+    let mut text = format!(
+        "{}: policy {} ({}), epoch {}, 2^{} partitions × {} replicas\n{}, min-part-hours {}, \
+         overload {}",
+        path.display(),
+        settings.policy.0,
+        settings.policy_name,
+        builder.epoch(),
+        settings.part_power,
+        settings.replicas,
+        counted(builder.devices().count() as u64, "device"),
+        settings.min_part_hours,
+        settings.overload
+    );
+    if let Some(figures) = figures {
+        text +=
+            &format!(", balance {:.2} %, dispersion {:.2} %", figures.balance, figures.dispersion);
+    }
+    text.push('\n');
+    if builder.moving() > 0 {
+        text += &format!("{} moving\n", counted(builder.moving() as u64, "replica"));
+    }
+    let draining = builder.draining().count() as u64;
+    if draining > 0 {
+        text += &format!("{} draining\n", counted(draining, "device"));
+    }
+    if builder.is_changed() {
+        text += "changed since the last rebalance\n";
+    }
+    text
+}
+
+/// Rows for the parts of one region, zone or node, or for all regions.
+fn branch(
+    rows: &mut Vec<Vec<String>>,
+    leaves: &[Leaf<'_>],
+    level: Depth,
+    depth: Depth,
+    lead: &str,
+) {
+    let groups: Vec<&[Leaf<'_>]> =
+        leaves.chunk_by(|a, b| place(a, level) == place(b, level)).collect();
+    for (at, group) in groups.iter().enumerate() {
+        let is_last = at + 1 == groups.len();
+        let (tick, below) = match (level, is_last) {
+            (Depth::Region, _) => ("", ""),
+            (_, true) => ("└─ ", "   "),
+            (_, false) => ("├─ ", "│  "),
+        };
+        rows.push(line(&format!("{lead}{tick}{}", name(&group[0], level)), group, level));
+        let next = match level {
+            Depth::Region => Depth::Zone,
+            Depth::Zone => Depth::Node,
+            Depth::Node | Depth::Device => Depth::Device,
+        };
+        if level < depth {
+            branch(rows, group, next, depth, &format!("{lead}{below}"));
+        }
+    }
+}
+
+fn line(name: &str, group: &[Leaf<'_>], level: Depth) -> Vec<String> {
+    let weight: f64 = group.iter().map(|leaf| leaf.device.weight).sum();
+    let figures = || group.iter().filter_map(|leaf| leaf.figure);
+    let held = figures().map(|figure| f64::from(figure.parts)).fold(0.0, |a, b| a + b);
+    let desired = figures().map(|figure| figure.desired).fold(0.0, |a, b| a + b);
+    let balance = match (desired > 0.0, held > 0.0) {
+        (true, _) => 100.0 * held / desired - 100.0,
+        (false, true) => martlet_ring::BALANCE_WORST,
+        (false, false) => 0.0,
+    };
+    let parts: u64 = figures().map(|figure| u64::from(figure.parts)).sum();
+    vec![
+        name.to_owned(),
+        if level == Depth::Device { String::new() } else { count(group.len() as u64) },
+        weight.to_string(),
+        format!("{desired:.1}"),
+        count(parts),
+        deviation(balance),
+        bar(held, desired),
+    ]
+}
+
+/// What tells the parts of a level from one another.
+fn place<'a>(leaf: &Leaf<'a>, level: Depth) -> (u32, u32, &'a str, u32) {
+    let device = leaf.device;
+    let (region, zone, node) = device.node_path();
+    match level {
+        Depth::Region => (region, 0, "", 0),
+        Depth::Zone => (region, zone, "", 0),
+        Depth::Node => (region, zone, node, 0),
+        Depth::Device => (region, zone, node, device.id.0),
+    }
+}
+
+fn name(leaf: &Leaf<'_>, level: Depth) -> String {
+    let device = leaf.device;
+    match level {
+        Depth::Region => format!("r{}", device.region),
+        Depth::Zone => format!("z{}", device.zone),
+        Depth::Node => format!("{} {}", device.node.name, device.node.address),
+        Depth::Device => format!("{} {}", device.id, device.name),
+    }
+}
