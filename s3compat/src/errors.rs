@@ -3,6 +3,8 @@
 //! What the client did wrong is said in full; what went wrong here is said in the log, once, and
 //! the client learns no more than whether it is worth another try.
 
+use std::fmt;
+
 use http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::ErrorKind;
@@ -11,6 +13,7 @@ use s3s::{S3Error, S3ErrorCode, s3_error};
 
 use crate::auth::Refusal;
 use crate::decode::BodyError;
+use crate::door::DETAIL;
 
 /// Seconds after which a client may try again what was refused for the moment.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
@@ -77,19 +80,28 @@ fn request_error(error: &Error) -> S3Error {
 }
 
 /// 412, with the header that did not hold.
-pub(crate) fn precondition_failed(condition: &str) -> S3Error {
-    s3_error!(
+pub(crate) fn precondition_failed(condition: &'static str) -> S3Error {
+    let mut error = s3_error!(
         PreconditionFailed,
         "At least one of the pre-conditions you specified did not hold: {condition}"
-    )
+    );
+    error.set_headers(headers([(DETAIL, detail("Condition", condition))]));
+    error
 }
 
+/// 416, with the size there is: clients that fetch in ranges tell an empty object by it.
 fn invalid_range(size: u64) -> S3Error {
     let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
     let range =
         HeaderValue::try_from(format!("bytes */{size}")).expect("digits are a header value");
-    error.set_headers(headers(CONTENT_RANGE, range));
+    let actual = detail("ActualObjectSize", size);
+    error.set_headers(headers([(CONTENT_RANGE, range), (DETAIL, actual)]));
     error
+}
+
+/// One more element for the error's document, which s3s has no place for: the door puts it there.
+fn detail(name: &str, value: impl fmt::Display) -> HeaderValue {
+    HeaderValue::try_from(format!("{name}={value}")).expect("names and digits are a header value")
 }
 
 /// The client's body ended in an error. The decoder says which; what isn't the decoder's is a
@@ -134,7 +146,7 @@ pub(crate) fn internal() -> S3Error {
 /// 503, with when to try again.
 fn unavailable() -> S3Error {
     let mut error = s3_error!(ServiceUnavailable, "Please try again in a moment.");
-    error.set_headers(headers(RETRY_AFTER, RETRY_AFTER_SECONDS));
+    error.set_headers(headers([(RETRY_AFTER, RETRY_AFTER_SECONDS)]));
     error
 }
 
@@ -145,8 +157,10 @@ pub(crate) fn custom(code: &'static str, message: &'static str, status: StatusCo
     error
 }
 
-fn headers(name: HeaderName, value: HeaderValue) -> HeaderMap {
-    HeaderMap::from_iter([(CONTENT_TYPE, XML), (name, value)])
+fn headers<const N: usize>(pairs: [(HeaderName, HeaderValue); N]) -> HeaderMap {
+    let mut headers = HeaderMap::from_iter(pairs);
+    headers.insert(CONTENT_TYPE, XML);
+    headers
 }
 
 #[cfg(test)]

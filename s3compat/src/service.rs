@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 use martlet_protocol::Clock;
 use martlet_proxy::ObjectStore;
@@ -105,11 +106,24 @@ impl Inner {
                 internal().to_http_response().unwrap_or_else(|_| bare_error())
             }
         };
+        keep_carriage_returns(&mut response);
         if let Some(ReplyStatus(status)) = response.extensions_mut().remove() {
             *response.status_mut() = status;
         }
         response
     }
+}
+
+/// A carriage return in a document reads as a line feed, unless it is written as a reference; keys
+/// may have some. Objects that are documents themselves are streams, and stay as they are.
+fn keep_carriage_returns(response: &mut Response<Body>) {
+    let Some(document) = response.body().bytes().filter(|bytes| bytes.contains(&b'\r')) else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(&document) else { return };
+    let text = text.replace('\r', "&#13;");
+    response.headers_mut().remove(CONTENT_LENGTH);
+    *response.body_mut() = Body::from(Bytes::from(text));
 }
 
 fn bare_error() -> Response<Body> {

@@ -12,7 +12,7 @@ import pytest
 from harness import server as harness
 
 # Short enough that tests of slow clients end soon, long enough for a busy machine.
-SLOW_SETTINGS = {}
+SLOW_SETTINGS = {"MARTLET_HEADER_TIMEOUT": "2s", "MARTLET_BODY_IDLE_TIMEOUT": "2s"}
 
 _numbers = itertools.count()
 

@@ -84,7 +84,7 @@ def test_what_was_signed_is_what_is_done(server, s3, bucket, key):
 @pytest.mark.parametrize("name,value", [
     ("x-amz-copy-source", "/{bucket}/k"), ("x-amz-meta-a", "b"), ("x-amz-tagging", "a=b"),
     ("x-amz-acl", "public-read"), ("x-amz-website-redirect-location", "/x"), ("x-amz-anything", "1"),
-    ("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-security-token", "x"), ("X-AMZ-Meta-Case", "b"),
+    ("x-amz-checksum-crc32", "AAAAAA=="), ("X-AMZ-Meta-Case", "b"),
 ])
 def test_every_amz_header_must_be_signed(server, s3, bucket, key, name, value):
     value = value.format(bucket=bucket)
@@ -94,6 +94,12 @@ def test_every_amz_header_must_be_signed(server, s3, bucket, key, name, value):
     url = Signer().presign("PUT", target, server.host)
     assert_refused(wire.plain(server, "PUT", url, {name: value}, b"x"), 403, "AccessDenied", "SignatureDoesNotMatch")
     absent(s3, bucket, "new")
+
+
+def test_nobody_has_a_session(server, key):
+    for unsigned in ((), ("x-amz-security-token",)):
+        reply = wire.request(server, "GET", key, {"x-amz-security-token": "x"}, unsigned=unsigned)
+        assert_refused(reply, 400, "InvalidToken")
 
 
 def test_harmless_headers_may_stay_unsigned(server, key):

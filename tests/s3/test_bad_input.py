@@ -85,7 +85,7 @@ def test_no_line_of_a_key_becomes_a_header(server, s3, bucket):
 def test_raw_nonsense(server, raw):
     with wire.Wire(server) as connection:
         connection.send(raw)
-        connection.socket.shutdown(1)
+        connection.half_close()
         reply = connection.reply()
     assert reply is None or 400 <= reply.status < 500, reply
     assert server.process.poll() is None
@@ -107,7 +107,7 @@ ENTITY = b"""<!DOCTYPE d [<!ENTITY x SYSTEM "file:///etc/passwd">]><Delete><Obje
     BOMB, ENTITY, b"<!DOCTYPE d><Delete><Object><Key>k</Key></Object></Delete>",
     b"<Delete><Object><Key><![CDATA[k]]></Key></Object></Delete>",
     b"", b"x", b"<", b"<Delete>", b"<Delete></Wrong>", b"<Wrong/>", b"<Delete/>",
-    b"<Delete><Object></Object></Delete>", b"<Delete><Object><Key></Key></Object></Delete>",
+    b"<Delete><Object></Object></Delete>",
     b"<Delete><Object><Key>k</Key></Object>", b"<Delete><Object><Key>&unknown;</Key></Object></Delete>",
     b"<Delete><Object><Key>\xff</Key></Object></Delete>", b"{\"Delete\": []}",
     b"<a>" * 100_000, b"<a>" * 1000 + b"</a>" * 1000, b"<Delete>" + b"<Object>" * 20_000,
@@ -123,6 +123,15 @@ def test_documents(server, s3, bucket, body):
     assert server.rss_bytes() - before < 64 * MIB
     assert b"root:" not in reply.body
     assert get(s3, bucket, "k") == b"kept"
+
+
+def test_of_many_keys_one_that_is_none(server, s3, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"")
+    body = b"<Delete><Object><Key></Key></Object><Object><Key>k</Key></Object></Delete>"
+    reply = delete_many(server, bucket, body)
+    assert reply.status == 200 and b"<Code>UserKeyMustBeSpecified</Code>" in reply.body, reply
+    assert b"<Deleted><Key>k</Key></Deleted>" in reply.body
+    absent(s3, bucket, "k")
 
 
 def test_a_thousand_and_one_keys(server, s3, bucket):

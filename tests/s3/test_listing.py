@@ -135,14 +135,16 @@ def test_max_keys(s3, listed, server):
 
 
 def test_other_bad_parameters(listed, server):
-    for query in ("encoding-type=base64", "list-type=2&encoding-type=base64", "list-type=3", "list-type=x"):
+    for query in ("encoding-type=base64", "list-type=2&encoding-type=base64"):
         assert_refused(wire.request(server, "GET", f"/{listed}?{query}"), 400, "InvalidArgument")
+    for query in ("list-type=3", "list-type=x"):
+        assert_refused(wire.request(server, "GET", f"/{listed}?{query}"), 501, "NotImplemented")
 
 
 def test_forged_tokens(server, s3, listed):
     page = s3.list_objects_v2(Bucket=listed, MaxKeys=3)
     token = page["NextContinuationToken"]
-    forged = ["", "x", "../..", "AAAA", token[:-1], token + "A", token[::-1], "%00", "🦅", "A" * 5000]
+    forged = ["x", "../..", "AAAA", token[:-1], token + "A", token[::-1], "%00", "🦅", "A" * 5000]
     if token[0].isalnum():
         forged.append(("B" if token[0] != "B" else "C") + token[1:])
     for text in forged:

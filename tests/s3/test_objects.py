@@ -168,9 +168,12 @@ def test_a_refused_put_is_refused_before_its_body_is_sent(server, bucket):
     assert reply.status == 403
 
 
-def test_a_put_without_a_length(server, bucket):
+def test_a_put_without_a_length(server, s3, bucket):
     reply = wire.request(server, "PUT", f"/{bucket}/k", framed=False)
     assert (reply.status, reply.code) == (411, "MissingContentLength")
+    chunked = {"transfer-encoding": "chunked"}
+    reply = wire.request(server, "PUT", f"/{bucket}/k", chunked, b"3\r\nabc\r\n0\r\n\r\n", framed=False)
+    assert reply.status == 200 and get(s3, bucket, "k") == b"abc"
 
 
 def test_date_headers_have_their_form(server, s3, bucket):

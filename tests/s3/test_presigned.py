@@ -15,7 +15,7 @@ def key(s3, bucket):
 
 
 def test_boto3s_urls(s3, bucket):
-    where = {"Bucket": bucket, "Key": "odd key +é/../x"}
+    where = {"Bucket": bucket, "Key": "odd key +é/x"}
     url = lambda method: s3.generate_presigned_url(method, Params=where, ExpiresIn=60)
     assert requests.put(url("put_object"), data=b"by url").status_code == 200
     assert requests.get(url("get_object")).content == b"by url"

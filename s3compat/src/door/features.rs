@@ -39,9 +39,13 @@ const KNOWN: &[&str] = &[
 
 /// Headers that are understood as long as they ask for what is so anyway.
 const KNOWN_VALUES: &[(&str, &str)] = &[
+    ("x-amz-acl", "bucket-owner-full-control"),
     ("x-amz-acl", "private"),
+    ("x-amz-api-version", "2006-03-01"),
     ("x-amz-bucket-object-lock-enabled", "false"),
     ("x-amz-object-ownership", "BucketOwnerEnforced"),
+    // Nothing is ever being restored here.
+    ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
 
 /// Refuses headers that ask for more than there is.
@@ -60,11 +64,10 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refusal>
             single_header(headers, name)?;
             continue;
         }
-        let known = KNOWN_VALUES.iter().find(|(known, _)| *known == name);
-        let is_so_anyway = known.is_some_and(|(_, value)| {
-            headers.get_all(name).iter().all(|given| given.as_bytes() == value.as_bytes())
-        });
-        if !is_so_anyway {
+        let is_known = |given: &[u8]| {
+            KNOWN_VALUES.iter().any(|(known, value)| *known == name && value.as_bytes() == given)
+        };
+        if !headers.get_all(name).iter().all(|given| is_known(given.as_bytes())) {
             return Err(Refusal::not_implemented(name));
         }
     }
@@ -111,6 +114,7 @@ mod tests {
             ("x-amz-object-lock-mode", "GOVERNANCE"),
             ("x-amz-bucket-object-lock-enabled", "true"),
             ("x-amz-mfa", "1 2"),
+            ("x-amz-api-version", "1970-01-01"),
             ("x-amz-expected-bucket-owner", "123"),
             ("x-amz-write-offset-bytes", "1"),
             ("x-amz-something-new", "1"),
@@ -123,6 +127,9 @@ mod tests {
     fn what_is_there_passes() {
         for (name, value) in [
             ("x-amz-acl", "private"),
+            ("x-amz-acl", "bucket-owner-full-control"),
+            ("x-amz-api-version", "2006-03-01"),
+            ("x-amz-optional-object-attributes", "RestoreStatus"),
             ("x-amz-meta-anything", "1"),
             ("x-amz-tagging", "a=b"),
             ("x-amz-storage-class", "STANDARD"),

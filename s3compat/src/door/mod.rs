@@ -28,6 +28,7 @@ mod table;
 mod xml;
 
 pub use config::DoorConfig;
+pub(crate) use reply::DETAIL;
 pub use reply::RequestId;
 pub use service::{Door, GuardedBody};
 pub use table::{BodyKind, Operation, PathKind, TABLE};

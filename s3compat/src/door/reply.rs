@@ -15,6 +15,9 @@ use crate::auth::Refusal;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+/// `name=text`: one more element for an error's document, on its way here from where the error was
+/// made. It goes no further.
+pub(crate) const DETAIL: HeaderName = HeaderName::from_static("x-martlet-error-detail");
 const XML: HeaderValue = HeaderValue::from_static("application/xml");
 const END: &[u8] = b"</Error>";
 
@@ -93,6 +96,7 @@ impl Stamper {
             self.complete_document(asked, &mut response);
         }
         let headers = response.headers_mut();
+        headers.remove(DETAIL);
         let mut id = [0; 16];
         hex::encode_to_slice(asked.id.0.to_be_bytes(), &mut id).expect("16 digits are 8 bytes");
         id.make_ascii_uppercase();
@@ -107,6 +111,13 @@ impl Stamper {
         let Some(head) = body.trim_ascii_end().strip_suffix(END) else { return };
         let Ok(head) = std::str::from_utf8(head) else { return };
         let mut document = head.to_owned();
+        for detail in response.headers().get_all(DETAIL) {
+            let Some((name, text)) = detail.to_str().ok().and_then(|text| text.split_once('='))
+            else {
+                continue;
+            };
+            push_element(&mut document, name, text);
+        }
         let host_id = self.host_id.to_str().unwrap_or_default();
         let id = asked.id.to_string();
         // Every error says in words what its code says to programs.

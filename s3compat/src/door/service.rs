@@ -18,6 +18,7 @@ use tower::ServiceExt;
 use super::config::DoorConfig;
 use super::prepare::Gate;
 use super::reply::{Asked, Stamper};
+use super::table::Operation;
 use crate::auth::{Authenticator, Code, Keys, Refusal};
 
 /// Stands in front of the operations: see the [module](super). Cheap to clone.
@@ -71,8 +72,14 @@ where
         };
         let response = match shared.gate.prepare(request, asked.id).await {
             Ok(request) => {
+                let operation = request.extensions().get::<&'static Operation>().copied();
                 let Ok(response) = self.inner.clone().oneshot(request).await;
-                shared.stamper.complete(&asked, response)
+                let mut response = shared.stamper.complete(&asked, response);
+                // For whoever counts requests by what they asked for.
+                if let Some(operation) = operation {
+                    response.extensions_mut().insert(operation);
+                }
+                response
             }
             Err(refusal) => {
                 tracing::debug!(id = %asked.id, %refusal, "turned away");

@@ -4,6 +4,8 @@
 //! XML and character references, depth beyond what any S3 document has, and tags that don't close.
 //! Whether the names make sense is the operation's to say.
 
+use bytes::Bytes;
+
 use crate::auth::{Code, Refusal};
 
 /// S3's deepest request document has four levels.
@@ -47,6 +49,37 @@ pub(super) fn inspect(document: &[u8]) -> Result<(), Refusal> {
         return Err(malformed("it has no end"));
     }
     Ok(())
+}
+
+/// The document with characters beyond the first plane written out where it refers to them by
+/// number: s3s takes no such reference.
+pub(super) fn spell_out(document: Bytes) -> Bytes {
+    let Ok(text) = std::str::from_utf8(&document) else { return document };
+    if !text.contains("&#") {
+        return document;
+    }
+    let mut pieces = text.split("&#");
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let spelt = piece.split_once(';').and_then(|(number, rest)| Some((beyond(number)?, rest)));
+        if let Some((character, rest)) = spelt {
+            out.push(character);
+            out.push_str(rest);
+        } else {
+            out.push_str("&#");
+            out.push_str(piece);
+        }
+    }
+    Bytes::from(out)
+}
+
+/// The character that a reference's number means, if it lies beyond the first plane.
+fn beyond(number: &str) -> Option<char> {
+    let code = match number.strip_prefix('x') {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => number.parse(),
+    };
+    char::from_u32(code.ok()?).filter(|&character| character > '\u{ffff}')
 }
 
 fn open_tag<'a>(tag: &'a str, open: &mut Vec<&'a str>) -> Result<(), Refusal> {
@@ -164,6 +197,15 @@ mod tests {
         assert!(
             inspect(&"<a/>".encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>()).is_err()
         );
+    }
+
+    #[test]
+    fn only_what_needs_it_is_spelt_out() {
+        let spelt = |text: &'static str| spell_out(Bytes::from_static(text.as_bytes()));
+        assert_eq!(spelt("a&#128273;b&#x1F511;c"), "a\u{1f511}b\u{1f511}c");
+        for same in ["", "a&lt;b", "&#60;&#38;#128273;&#13;&#xFFFF;", "&#", "&#;", "&#1114112;x"] {
+            assert_eq!(spelt(same), same);
+        }
     }
 
     proptest! {

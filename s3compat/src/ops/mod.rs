@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use http::{Extensions, StatusCode};
 use martlet_proxy::ObjectStore;
-#[expect(clippy::wildcard_imports, reason = "the request and reply of every operation below")]
+#[allow(clippy::wildcard_imports, reason = "the request and reply of every operation below")]
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 

@@ -1,7 +1,7 @@
 //! The life of an upload: `CreateMultipartUpload`, CompleteMultipartUpload, `AbortMultipartUpload`.
 
-use http::HeaderMap;
 use http::header::HOST;
+use http::{HeaderMap, HeaderName};
 use martlet_protocol::UploadId;
 use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_protocol::limits::PARTS_MAX;
@@ -18,6 +18,8 @@ use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag};
 use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
+
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 impl Operations {
     pub(super) async fn create_multipart_upload(
@@ -151,13 +153,15 @@ fn object_size(size: Option<i64>) -> S3Result<Option<u64>> {
         .map_err(|_| s3_error!(InvalidRequest, "Value for x-amz-mp-object-size header is invalid."))
 }
 
-/// Where the object can be read, as far as the request tells.
+/// Where the object can be read, as far as the request and whoever ends TLS in front tell.
 fn location(headers: &HeaderMap, bucket: &str, key: &str) -> String {
     let path = format!("/{bucket}/{}", path_of(key));
-    match headers.get(HOST).and_then(|host| host.to_str().ok()) {
-        Some(host) => format!("http://{host}{path}"),
-        None => path,
-    }
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let scheme = match text(FORWARDED_PROTO) {
+        Some(scheme) if scheme.eq_ignore_ascii_case("https") => "https",
+        _ => "http",
+    };
+    text(HOST).map_or_else(|| path.clone(), |host| format!("{scheme}://{host}{path}"))
 }
 
 #[cfg(test)]
@@ -216,5 +220,8 @@ mod tests {
         let host = HeaderMap::from_iter([(HOST, "h:9000".parse().unwrap())]);
         assert_eq!(location(&host, "b", "a b/c"), "http://h:9000/b/a%20b/c");
         assert_eq!(location(&HeaderMap::new(), "b", "k"), "/b/k");
+        let mut behind_tls = host.clone();
+        behind_tls.insert(FORWARDED_PROTO, "HTTPS".parse().unwrap());
+        assert_eq!(location(&behind_tls, "b", "k"), "https://h:9000/b/k");
     }
 }

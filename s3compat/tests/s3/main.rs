@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly anywhere")]
 
+mod bodies;
 mod buckets;
 mod copies;
 mod listings;

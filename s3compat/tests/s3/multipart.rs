@@ -1,5 +1,8 @@
 //! Uploads in parts: begun, listed, completed, aborted, copied into.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::world::{Reply, World};
 
 const PART: &str = "sixteen bytes...";
@@ -162,6 +165,56 @@ async fn parts_are_copied_by_range() {
     copy(3, Some("bytes=16-")).await.refused(400, "InvalidArgument");
     complete(&world, "/bkt/k", &id, &[(1, &first), (2, &second)]).await.expect(200);
     assert_eq!(world.get("/bkt/k").await.text(), format!("{PART}and moreand"));
+}
+
+/// A part whose checksum comes with it; its entity tag and that checksum.
+async fn summed(world: &World, id: &str, number: u32, body: &str) -> (String, [u8; 4]) {
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, body.as_bytes());
+    let crc = u32::try_from(crc).unwrap().to_be_bytes();
+    let put = world.call("PUT", &format!("/bkt/k?partNumber={number}&uploadId={id}"));
+    let put = put.header("x-amz-checksum-crc32", &STANDARD.encode(crc)).body(body.to_owned());
+    let put = put.send().await.expect(200);
+    assert_eq!(put.header("x-amz-checksum-crc32"), STANDARD.encode(crc));
+    (put.header("etag").to_owned(), crc)
+}
+
+/// What SDKs do when left alone: a CRC of each part, and a checksum of those for the whole.
+#[tokio::test]
+async fn a_composite_checksum_covers_those_of_the_parts() {
+    let world = World::with_bucket().await;
+    let begun = world.call("POST", "/bkt/k?uploads").header("x-amz-checksum-algorithm", "CRC32");
+    let begun = begun.send().await.expect(200);
+    assert_eq!(begun.header("x-amz-checksum-type"), "COMPOSITE");
+    let id = begun.one("UploadId");
+    let (first, crc_first) = summed(&world, &id, 1, PART).await;
+    let (second, crc_second) = summed(&world, &id, 2, "tail").await;
+    let named = |crc: [u8; 4]| {
+        let crc = STANDARD.encode(crc);
+        document(&[(1, &first), (2, &second)]).replacen(
+            "</Part>",
+            &format!("<ChecksumCRC32>{crc}</ChecksumCRC32></Part>"),
+            1,
+        )
+    };
+    let complete = |body: String| world.call("POST", &format!("/bkt/k?uploadId={id}")).body(body);
+    complete(named([0; 4])).send().await.refused(400, "InvalidPart");
+    let of_parts = [crc_first, crc_second].concat();
+    let whole = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &of_parts);
+    let whole = STANDARD.encode(u32::try_from(whole).unwrap().to_be_bytes());
+    let wrong = complete(named(crc_first)).header("x-amz-checksum-crc32", "AAAAAA==-2").send();
+    wrong.await.refused(400, "BadDigest");
+    let whole = format!("{whole}-2");
+    let done = complete(named(crc_first)).header("x-amz-checksum-crc32", &whole).send().await;
+    let done = done.expect(200);
+    assert_eq!(
+        (done.one("ChecksumCRC32"), done.one("ChecksumType")),
+        (whole.clone(), "COMPOSITE".into())
+    );
+    let got = world.call("GET", "/bkt/k").header("x-amz-checksum-mode", "ENABLED").send().await;
+    assert_eq!(got.header("x-amz-checksum-crc32"), whole);
+    assert_eq!(got.header("x-amz-checksum-type"), "COMPOSITE");
+    let head = world.call("HEAD", "/bkt/k").header("x-amz-checksum-mode", "ENABLED").send().await;
+    assert_eq!(head.header("x-amz-checksum-crc32"), whole);
 }
 
 #[tokio::test]

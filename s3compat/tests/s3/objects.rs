@@ -54,6 +54,23 @@ async fn keys_are_bytes_and_not_paths() {
 }
 
 #[tokio::test]
+async fn documents_keep_the_carriage_returns_of_keys() {
+    let world = World::with_bucket().await;
+    world.put("/bkt/a%0D%0Ab", "x").await;
+    assert_eq!(world.get("/bkt?list-type=2").await.one("Key"), "a&#13;\nb");
+    let begun = world.call("POST", "/bkt/a%0D%0Ab?uploads").send().await.expect(200);
+    assert_eq!(begun.one("Key"), "a&#13;\nb");
+    let document = "<a>\r\n</a>";
+    world
+        .call("PUT", "/bkt/xml")
+        .header("content-type", "application/xml")
+        .body(document)
+        .send()
+        .await;
+    assert_eq!(world.get("/bkt/xml").await.text(), document);
+}
+
+#[tokio::test]
 async fn ranges() {
     let world = World::with_bucket().await;
     let body = large();
@@ -168,6 +185,43 @@ async fn an_object_is_described_and_the_description_overridden() {
 }
 
 #[tokio::test]
+async fn metadata_that_is_not_ascii_comes_back_in_encoded_words() {
+    let world = World::with_bucket().await;
+    let put =
+        |value: &str| world.call("PUT", "/bkt/k").header("x-amz-meta-name", value).body("x").send();
+    for value in ["caf\u{e9} \u{43a}\u{43b}\u{44e}\u{447}", "=?UTF-8?B?Y2Fmw6kg0LrQu9GO0Yc=?="] {
+        put(value).await.expect(200);
+        for method in ["GET", "HEAD"] {
+            let got = world.call(method, "/bkt/k").send().await.expect(200);
+            assert_eq!(got.header("x-amz-meta-name"), "=?UTF-8?B?Y2Fmw6kg0LrQu9GO0Yc=?=");
+        }
+    }
+    for value in ["plain", "a=b?c=?", "=?x"] {
+        put(value).await.expect(200);
+        assert_eq!(world.get("/bkt/k").await.header("x-amz-meta-name"), value);
+    }
+}
+
+#[tokio::test]
+async fn errors_say_what_programs_look_for() {
+    let world = World::with_bucket().await;
+    world.put("/bkt/empty", "").await;
+    let unsatisfiable = world.call("GET", "/bkt/empty").header("range", "bytes=0-9").send().await;
+    unsatisfiable.refused(416, "InvalidRange");
+    // By this, and not by the headers, clients that fetch in ranges know an empty object.
+    assert_eq!(unsatisfiable.one("ActualObjectSize"), "0");
+    assert_eq!(unsatisfiable.header("content-range"), "bytes */0");
+    for (name, value, condition) in
+        [("if-none-match", "*", "If-None-Match"), ("if-match", "\"other\"", "If-Match")]
+    {
+        let put = world.call("PUT", "/bkt/empty").header(name, value).body("x").send().await;
+        put.refused(412, "PreconditionFailed");
+        assert_eq!(put.one("Condition"), condition);
+        assert!(!put.has("x-martlet-error-detail"));
+    }
+}
+
+#[tokio::test]
 async fn what_the_client_says_of_a_body_must_be_true() {
     let world = World::with_bucket().await;
     let put = || world.call("PUT", "/bkt/k").body("hello");
@@ -251,11 +305,13 @@ async fn many_keys_are_deleted_at_once() {
     assert_eq!(reply.one("Code"), "PreconditionFailed");
     world.get("/bkt/one").await.refused(404, "NoSuchKey");
     let right = format!("<Object><Key>two</Key><ETag>{etag}</ETag></Object>");
-    let odd = "<Object><Key> odd </Key></Object>";
+    world.put("/bkt/%F0%9F%94%91", "x").await;
+    let odd = "<Object><Key> odd </Key></Object><Object><Key>&#128273;</Key></Object>";
     let reply = delete(document(&format!("{right}{odd}"), true)).await.expect(200);
     assert!(reply.all("Deleted").is_empty() && reply.all("Error").is_empty());
     world.get("/bkt/two").await.refused(404, "NoSuchKey");
     world.get("/bkt/%20odd%20").await.refused(404, "NoSuchKey");
+    world.get("/bkt/%F0%9F%94%91").await.refused(404, "NoSuchKey");
     let many = |count: usize| {
         let keys: Vec<_> =
             (0..count).map(|at| format!("<Object><Key>k{at}</Key></Object>")).collect();

@@ -67,6 +67,7 @@ impl World {
             method,
             target: target.to_owned(),
             access_key: "ALICE",
+            payload: "UNSIGNED-PAYLOAD",
             headers: Vec::new(),
             body: Bytes::new(),
         }
@@ -99,6 +100,7 @@ pub(crate) struct Call<'a> {
     method: &'static str,
     target: String,
     access_key: &'static str,
+    payload: &'static str,
     headers: Vec<(String, String)>,
     body: Bytes,
 }
@@ -119,9 +121,23 @@ impl Call<'_> {
         self
     }
 
+    /// What `x-amz-content-sha256` says.
+    pub(crate) fn payload(mut self, payload: &'static str) -> Self {
+        self.payload = payload;
+        self
+    }
+
     pub(crate) async fn send(self) -> Reply {
         let authorization = self.sign();
         self.request(Some(authorization)).await
+    }
+
+    /// Sends a body that is made from the request's own signature.
+    pub(crate) async fn send_chunks(self, body: impl FnOnce(&str) -> Vec<u8>) -> Reply {
+        let authorization = self.sign();
+        let seed = authorization.rsplit('=').next().unwrap_or_default();
+        let body = body(seed);
+        self.body(body).request(Some(authorization)).await
     }
 
     pub(crate) async fn send_unsigned(self) -> Reply {
@@ -132,7 +148,7 @@ impl Call<'_> {
         let mut headers = self.headers.clone();
         headers.push(("host".into(), HOST.into()));
         headers.push(("x-amz-date".into(), AMZ_DATE.into()));
-        headers.push(("x-amz-content-sha256".into(), "UNSIGNED-PAYLOAD".into()));
+        headers.push(("x-amz-content-sha256".into(), self.payload.into()));
         headers.sort();
         headers
     }
@@ -151,16 +167,14 @@ impl Call<'_> {
         let names: Vec<&str> = headers.iter().map(|(name, _)| name.as_str()).collect();
         let names = names.join(";");
         let canonical = format!(
-            "{}\n{path}\n{}\n{}\n{names}\nUNSIGNED-PAYLOAD",
+            "{}\n{path}\n{}\n{}\n{names}\n{}",
             self.method,
             pairs.join("&"),
-            lines.concat()
+            lines.concat(),
+            self.payload
         );
         let hash = hex::encode(Sha256::digest(canonical));
-        let to_sign = format!("AWS4-HMAC-SHA256\n{AMZ_DATE}\n{SCOPE}\n{hash}");
-        let time = UNIX_EPOCH + Duration::from_millis(NOW_MS);
-        let key = generate_signing_key(SECRET, time, "us-east-1", "s3");
-        let signature = calculate_signature(key, to_sign.as_bytes());
+        let signature = sign("AWS4-HMAC-SHA256", &hash);
         format!(
             "AWS4-HMAC-SHA256 Credential={}/{SCOPE}, SignedHeaders={names}, Signature={signature}",
             self.access_key
@@ -187,6 +201,13 @@ impl Call<'_> {
             body: body.map_err(|error| error.to_string()),
         }
     }
+}
+
+/// A signature of today, of a kind of thing and what it says.
+pub(crate) fn sign(kind: &str, content: &str) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(NOW_MS);
+    let key = generate_signing_key(SECRET, time, "us-east-1", "s3");
+    calculate_signature(key, format!("{kind}\n{AMZ_DATE}\n{SCOPE}\n{content}").as_bytes())
 }
 
 /// A reply.

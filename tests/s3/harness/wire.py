@@ -41,6 +41,13 @@ class Wire:
         except (BrokenPipeError, ConnectionResetError):
             pass
 
+    def half_close(self):
+        """Says that nothing more will be sent, unless the server has hung up already."""
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
     def reply(self, method="GET"):
         """The next reply, interim ones passed over; None if the server hung up without one."""
         try:

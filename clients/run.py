@@ -1,0 +1,120 @@
+"""Runs the round trips of the clients named, one after the other, against one fresh server.
+
+One line for each client, and a closing line; the exit code is 0 only if every client passed. What a
+client printed is shown when it failed. Clients live in environments of their own, kept between runs.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests/s3"))
+
+import environments  # noqa: E402
+from harness import server as harness  # noqa: E402
+
+CLIENT_S = 600
+
+
+def main(names):
+    if names == ["--list"]:
+        print("\n".join(environments.CLIENTS))
+        return 0
+    unknown = sorted(set(names) - set(environments.CLIENTS))
+    if unknown:
+        known = " ".join(environments.CLIENTS)
+        print(f"there is no client {unknown[0]!r}; there are: {known}", file=sys.stderr)
+        return 2
+    names = names or list(environments.CLIENTS)
+    folder = Path(tempfile.mkdtemp(prefix="martlet-clients-"))
+    server = harness.Server(folder)
+    passed = 0
+    # Ended from outside, the server and the folder still have to go.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        server.start()
+        for name in names:
+            passed += run(name, server, folder)
+        if server.stop() != 0:
+            print(f"the server did not end cleanly:\n{server.log()}")
+            passed = min(passed, len(names) - 1)
+    finally:
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"clients: {passed} passed, {len(names) - passed} failed")
+    return 0 if passed == len(names) else 1
+
+
+def run(name, server, folder):
+    """Whether a client passed; prints its line."""
+    begun = time.monotonic()
+    try:
+        command = environments.prepare(name)
+    except environments.Unprepared as error:
+        print(f"{name:<18} FAILED   it could not be installed: {error}", flush=True)
+        return False
+    installed_s = time.monotonic() - begun
+    work = folder / name
+    work.mkdir()
+    begun = time.monotonic()
+    code, said = finish(command, environment(name, server, work), work)
+    took_s = time.monotonic() - begun
+    shutil.rmtree(work, ignore_errors=True)
+    summary = said.strip().rsplit("\n", 1)[-1]
+    if code == 0:
+        note = f", installed in {installed_s:.0f} s" if installed_s > 5 else ""
+        print(f"{name:<18} ok       {summary} ({took_s:.1f} s{note})", flush=True)
+        return True
+    print(f"{name:<18} FAILED   {summary}\n{said[-6000:]}\n-- server --\n{server.log()[-2000:]}", flush=True)
+    return False
+
+
+def finish(command, environment, work):
+    """The exit code and the words of a command that may take no longer than it should."""
+    with open(work / "said", "w+b") as said:
+        process = subprocess.Popen(command, env=environment, cwd=work, stdin=subprocess.DEVNULL,
+                                   stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = process.wait(CLIENT_S)
+        except subprocess.TimeoutExpired:
+            code = f"after {CLIENT_S} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        said.seek(0)
+        text = said.read().decode(errors="replace")
+    return code, text if code == 0 else f"{text}\nended with {code}"
+
+
+def environment(name, server, work):
+    """What a client is told, in the words that AWS's own tools know too."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+    return {
+        **inherited,
+        "HOME": str(work),
+        "TMPDIR": str(work),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "MARTLET_ENDPOINT": server.endpoint,
+        "MARTLET_HOST": server.host,
+        "MARTLET_BUCKET": f"with-{name}",
+        "AWS_ACCESS_KEY_ID": harness.ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": harness.SECRET_KEY,
+        "AWS_REGION": harness.REGION,
+        "AWS_DEFAULT_REGION": harness.REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        # A proxy, where there is one, does not know this machine's loopback addresses.
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
