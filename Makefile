@@ -61,6 +61,11 @@ conformance: build ## What S3 clients and attackers send, and what must come bac
 bench: build ## One table: Martlet beside the limits of this machine
 	benches/run.sh $(ARGS)
 
+.PHONY: large
+large: build ## Objects of several GiB: read in place, and memory stays bounded
+	cargo test --release --locked -p martlet-tests --test in_place --test memory \
+	  -- --ignored --nocapture --test-threads 1
+
 .PHONY: soak
 soak: build ## Load, kill and restart for SOAK_SECONDS (600)
 	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test --release --locked -p martlet-tests --test soak \

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::failure::report;
-use crate::{admin, bench, server};
+use crate::{admin, bench, ring, server};
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
 #[derive(Debug, Parser)]
@@ -27,6 +27,8 @@ enum Command {
     Server(Box<server::ServerArgs>),
     /// Ask a running server: where objects lie, how devices and workers are
     Admin(admin::AdminArgs),
+    /// Look after a ring: which device holds what
+    Ring(Box<ring::RingArgs>),
     /// Put load on any S3 endpoint and measure it
     Bench(Box<bench::BenchArgs>),
 }
@@ -37,6 +39,7 @@ impl Cli {
         match self.command {
             Command::Server(args) => report(server::run(&args)),
             Command::Admin(args) => report(admin::run(&args)),
+            Command::Ring(args) => report(ring::run(&args)),
             Command::Bench(args) => on_runtime(bench::run(*args)),
         }
     }

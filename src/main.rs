@@ -7,6 +7,7 @@ mod admin;
 mod bench;
 mod cli;
 mod failure;
+mod ring;
 mod server;
 mod units;
 

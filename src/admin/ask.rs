@@ -86,6 +86,7 @@ impl Server {
             ))
         };
         let stream = TcpStream::connect(self.address).await.map_err(|error| broken(&error))?;
+        stream.set_nodelay(true).map_err(|error| broken(&error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
         let request = Request::get(target)

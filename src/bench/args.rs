@@ -45,6 +45,9 @@ pub(crate) struct BenchArgs {
     /// The objects are there already: neither make nor remove them
     #[arg(long)]
     pub(crate) prepared: bool,
+    /// Leave what was prepared for a later run with --prepared
+    #[arg(long, conflicts_with = "prepared")]
+    pub(crate) keep: bool,
     /// Sign URLs before the run instead of each request's headers
     #[arg(long, group = "signing")]
     pub(crate) presigned: bool,
@@ -75,6 +78,9 @@ pub(crate) struct BenchArgs {
     /// Let `--op files` compute MD5 over what it writes
     #[arg(long)]
     pub(crate) md5: bool,
+    /// Let `--op files` overwrite one file a thread instead of making new ones
+    #[arg(long)]
+    pub(crate) in_place: bool,
 }
 
 /// What to do over and over.

@@ -1,9 +1,11 @@
-//! The limit that durable writes are held against: threads that create a file, write it, fsync it,
-//! rename it and sync its folder, as a store without a grouped commit would.
+//! The limits that durable writes are held against: threads that create a file, write it, fsync it,
+//! rename it and sync its folder, as a store without a grouped commit would; or threads that do
+//! nothing but overwrite and fsync a file of their own.
 
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::Instant;
@@ -47,7 +49,8 @@ fn measure(args: &BenchArgs, dir: &Path) -> io::Result<Outcome> {
         let handles: Vec<_> = (0..args.concurrency)
             .map(|worker| {
                 let body = &body;
-                scope.spawn(move || write_files(args, dir, worker, body))
+                let write = if args.in_place { overwrite_file } else { write_files };
+                scope.spawn(move || write(args, dir, worker, body))
             })
             .collect();
         handles
@@ -88,6 +91,26 @@ fn write_files(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> io::
     Ok(tally)
 }
 
+fn overwrite_file(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> io::Result<Tally> {
+    let mut tally = Tally::default();
+    let file = File::create_new(dir.join(worker.to_string()))?;
+    file.write_all_at(body, 0)?;
+    file.sync_all()?;
+    let deadline = Instant::now() + args.duration;
+    loop {
+        let begun = Instant::now();
+        if begun >= deadline {
+            return Ok(tally);
+        }
+        file.write_all_at(body, 0)?;
+        if args.md5 {
+            black_box(Md5::digest(body));
+        }
+        file.sync_data()?;
+        tally.answered(begun.elapsed(), body.len() as u64);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -102,13 +125,15 @@ mod tests {
 
     #[test]
     fn files_are_written_and_removed() {
-        let dir = std::env::temp_dir().join(format!("martlet-files-test-{}", std::process::id()));
-        let line = "bench --op files --concurrency 2 --duration 50ms --md5 --dir";
-        let line = line.split(' ').map(Into::into).chain([dir.clone().into_os_string()]);
-        let args = Cli::try_parse_from(line).unwrap().bench;
-        let report = run(&args).unwrap();
-        assert!(!report.failed());
-        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
-        fs::remove_dir(&dir).unwrap();
+        for flags in ["--md5", "--in-place"] {
+            let dir = tempfile::tempdir().unwrap();
+            let line = format!("bench --op files --concurrency 2 --duration 50ms {flags} --dir");
+            let path = dir.path().as_os_str().to_owned();
+            let line = line.split(' ').map(Into::into).chain([path]);
+            let args = Cli::try_parse_from(line).unwrap().bench;
+            let report = run(&args).unwrap();
+            assert!(!report.failed());
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
     }
 }

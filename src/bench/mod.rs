@@ -90,6 +90,9 @@ async fn measure(args: &BenchArgs) -> Result<Report> {
         Ok(()) => load::run(args, &requests).await,
         Err(error) => Err(error),
     };
+    if args.keep {
+        return Ok(Report::new(args, outcome?));
+    }
     // What was made is removed also when the run failed half-way.
     let made = outcome.as_ref().map_or(&[][..], |outcome| &outcome.made);
     let cleaned = stage.clean(made).await;

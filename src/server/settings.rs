@@ -150,7 +150,8 @@ impl Default for Settings {
             max_connections: 4096,
             max_requests: 1024,
             log_format: LogFormat::Text,
-            log: "info".to_owned(),
+            // s3s calls every mistake of a client an error, and prints the body beside it.
+            log: "info,s3s=off".to_owned(),
         }
     }
 }

@@ -26,6 +26,10 @@ use super::settings::Settings;
 use crate::failure::Failure;
 use crate::units::Size;
 
+/// Index blocks kept in memory, and index writes gathered there: with what bodies on their way and
+/// the allocator need, a loaded server stays under 250 MiB.
+const BLOCK_CACHE_BYTES: usize = 32 << 20;
+const WRITE_BUFFER_BYTES: usize = 40 << 20;
 /// For tests only: parts of an upload may be as small as this.
 const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";
 /// For tests only: garbage is due after so many milliseconds, and workers look again as often.
@@ -134,8 +138,18 @@ impl Devices {
         report_missing(&present);
         // Before any device is made: it carries the cluster's name for ever.
         file.store(folder)?;
-        let configs = present.devices.iter().map(|it| DeviceConfig::new(it.id, &it.path)).collect();
-        let options = NodeOptions { clock, cluster: Some(file.cluster), ..NodeOptions::default() };
+        let reserve =
+            settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes));
+        let config =
+            |it: &KnownDevice| DeviceConfig { reserve, ..DeviceConfig::new(it.id, &it.path) };
+        let configs = present.devices.iter().map(config).collect();
+        let options = NodeOptions {
+            clock,
+            cluster: Some(file.cluster),
+            block_cache_bytes: BLOCK_CACHE_BYTES,
+            write_buffer_bytes: WRITE_BUFFER_BYTES,
+            ..NodeOptions::default()
+        };
         let node = match open_node(configs, options).await {
             Ok(node) => node,
             Err(failure) => {

@@ -6,6 +6,7 @@
 //! * [`history`]: what must be true of objects after a load that was cut off.
 //! * [`image`]: small file systems to be filled, broken and taken away.
 //! * [`process`]: what the kernel knows of a process.
+//! * [`upload`]: a multipart upload, part by part.
 //! * [`workspace`]: the repository's files and crates.
 //!
 //! A test that can't go on panics with what it saw, so `unwrap` is the right word here.
@@ -17,7 +18,9 @@ pub mod image;
 pub mod process;
 pub mod s3;
 pub mod server;
+pub mod upload;
 pub mod workspace;
 
 pub use s3::{Reply, S3};
 pub use server::{Server, Setup};
+pub use upload::Upload;

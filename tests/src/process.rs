@@ -17,9 +17,11 @@ pub fn forget_peak(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
 }
 
-/// How many file descriptors it has open.
-pub fn descriptors(pid: u32) -> usize {
-    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+/// How many sockets it has open.
+pub fn sockets(pid: u32) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let targets = descriptors.flatten().filter_map(|it| fs::read_link(it.path()).ok());
+    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
 }
 
 fn status_kib(pid: u32, name: &str) -> u64 {
@@ -37,6 +39,9 @@ mod tests {
         let pid = std::process::id();
         assert!(resident_bytes(pid) > 100_000);
         assert!(peak_bytes(pid) >= resident_bytes(pid) / 2);
-        assert!(descriptors(pid) >= 3);
+        let before = sockets(pid);
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(sockets(pid) > before);
+        drop(socket);
     }
 }

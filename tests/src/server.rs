@@ -4,9 +4,11 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::s3::{self, ACCESS_KEY, S3, SECRET_KEY};
@@ -46,7 +48,7 @@ pub fn finished(command: &mut Command) -> Output {
 /// How a server is started. Each start of the same setup takes free ports.
 #[derive(Debug)]
 pub struct Setup {
-    folder: tempfile::TempDir,
+    folder: Arc<TempDir>,
     flags: Vec<String>,
     environment: Vec<(String, String)>,
 }
@@ -55,6 +57,7 @@ impl Setup {
     /// A data folder of its own, the tests' keys, and a ballast that a small disk can hold.
     pub fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("martlet-test-").tempdir().unwrap();
+        let folder = Arc::new(folder);
         Self { folder, flags: Vec::new(), environment: Vec::new() }
             .set("MARTLET_ROOT_ACCESS_KEY", ACCESS_KEY)
             .set("MARTLET_ROOT_SECRET_KEY", SECRET_KEY)
@@ -96,15 +99,24 @@ impl Setup {
     /// The command that starts it on ports that are free.
     pub fn command(&self) -> Command {
         let data_dir = self.data_dir();
-        let mut command = martlet(&["server", "--data-dir", data_dir.to_str().unwrap()]);
-        let given = |flag: &str| self.flags.iter().any(|other| other == flag);
-        for flag in ["--s3-address", "--admin-address"] {
-            if !given(flag) && !given("--config") {
-                command.args([flag, "127.0.0.1:0"]);
+        let defaults = [
+            ("--data-dir", data_dir.to_str().unwrap()),
+            ("--s3-address", "127.0.0.1:0"),
+            ("--admin-address", "127.0.0.1:0"),
+        ];
+        let mut command = martlet(&["server"]);
+        for (flag, value) in defaults {
+            let in_file = flag != "--data-dir" && self.is_given("--config");
+            if !in_file && !self.is_given(flag) {
+                command.args([flag, value]);
             }
         }
         command.args(&self.flags).envs(self.environment.iter().cloned());
         command
+    }
+
+    fn is_given(&self, flag: &str) -> bool {
+        self.flags.iter().any(|other| other == flag)
     }
 
     /// Starts it and expects it to refuse: the exit code, and what it says last.
@@ -134,7 +146,8 @@ impl Setup {
             .spawn()
             .unwrap();
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        Server { process, out, err, s3_address: nowhere, admin_address: nowhere }
+        let folder = self.folder.clone();
+        Server { process, out, err, s3_address: nowhere, admin_address: nowhere, _folder: folder }
     }
 }
 
@@ -154,6 +167,8 @@ pub struct Server {
     pub s3_address: SocketAddr,
     /// Where operators ask.
     pub admin_address: SocketAddr,
+    /// The setup may be gone before its server is.
+    _folder: Arc<TempDir>,
 }
 
 impl Server {
@@ -182,19 +197,19 @@ impl Server {
         s3::plain(self.admin_address, path).await
     }
 
-    /// The sum of all samples of a metric; zero if there is none.
-    pub async fn metric(&self, name: &str) -> f64 {
+    /// The sum of all samples of a metric of whole numbers; zero if there is none.
+    pub async fn metric(&self, name: &str) -> u64 {
         let text = self.admin("/metrics").await.unwrap().text();
         let sample = |line: &str| {
             let (series, value) = line.rsplit_once(' ')?;
             let matches = series.split('{').next() == Some(name);
-            matches.then(|| value.parse::<f64>().unwrap())
+            matches.then(|| value.parse::<u64>().unwrap())
         };
         text.lines().filter_map(sample).sum()
     }
 
     /// Waits until a metric is as wanted.
-    pub async fn wait_for_metric(&self, name: &str, wanted: impl Fn(f64) -> bool) {
+    pub async fn wait_for_metric(&self, name: &str, wanted: impl Fn(u64) -> bool) {
         let begun = Instant::now();
         loop {
             let value = self.metric(name).await;
@@ -266,6 +281,9 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
+        if std::thread::panicking() {
+            println!("── the server's log ──\n{}", self.logged());
+        }
     }
 }
 

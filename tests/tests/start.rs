@@ -52,7 +52,7 @@ async fn credentials_of_the_environment_win_and_are_kept_nowhere() {
     let setup = Setup::new().set(KEY, "fromtheenvironment").set(SECRET, "a secret of mine");
     let server = setup.start().await;
     S3::with_keys(server.s3_address, "fromtheenvironment", "a secret of mine")
-        .make_bucket("b")
+        .make_bucket("box")
         .await;
     assert!(!setup.data_dir().join("credentials").exists());
     assert!(!(server.printed() + &server.logged()).contains("a secret of mine"));
@@ -67,7 +67,7 @@ async fn a_file_of_settings_is_read_and_flags_win() {
     fs::write(&file, text.replace("DEVICE", elsewhere.to_str().unwrap())).unwrap();
     let setup = setup.flags(&["--config", file.to_str().unwrap(), "--log-format", "text"]);
     let server = setup.start().await;
-    server.client().make_bucket("b").await;
+    server.client().make_bucket("box").await;
     assert!(elsewhere.join("format.json").is_file());
     assert!(setup.data_dir().join("cluster.json").is_file());
 }
@@ -80,10 +80,10 @@ async fn objects_are_spread_over_several_devices_and_stay_whatever_their_order()
     let setup = setup.flags(&named);
     let mut server = setup.start().await;
     let mut client = server.client();
-    client.make_bucket("b").await;
+    client.make_bucket("box").await;
     let body = |at: usize| martlet_tests::bytes::body(&at.to_string(), 20_000);
     for at in 0..60 {
-        assert_eq!(client.put(&format!("/b/{at:02}"), body(at)).await.unwrap().status, 200);
+        assert_eq!(client.put(&format!("/box/{at:02}"), body(at)).await.unwrap().status, 200);
     }
     let status = server.ask(&["--json", "status"]);
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
@@ -94,9 +94,9 @@ async fn objects_are_spread_over_several_devices_and_stay_whatever_their_order()
     // Without names the devices of the last time are meant.
     let server = setup.start().await;
     let mut client = server.client();
-    assert_eq!(client.keys("b").await.len(), 60);
+    assert_eq!(client.keys("box").await.len(), 60);
     for at in 0..60 {
-        assert_eq!(client.get(&format!("/b/{at:02}")).await.unwrap().body, body(at));
+        assert_eq!(client.get(&format!("/box/{at:02}")).await.unwrap().body, body(at));
     }
 }
 
@@ -107,9 +107,9 @@ async fn operators_are_told_how_it_is() {
     let ready = server.admin("/readyz").await.unwrap();
     assert_eq!((ready.status, ready.text().as_str()), (200, r#"{"ready":true,"reasons":[]}"#));
     let mut client = server.client();
-    client.make_bucket("b").await;
-    client.put("/b/k", Bytes::from_static(b"hello")).await.unwrap();
-    assert_eq!(client.get("/b/nothing").await.unwrap().status, 404);
+    client.make_bucket("box").await;
+    client.put("/box/k", Bytes::from_static(b"hello")).await.unwrap();
+    assert_eq!(client.get("/box/nothing").await.unwrap().status, 404);
     let metrics = server.admin("/metrics").await.unwrap();
     assert!(metrics.header("content-type").starts_with("application/openmetrics-text"));
     for line in [
@@ -120,7 +120,7 @@ async fn operators_are_told_how_it_is() {
     ] {
         assert!(metrics.text().lines().any(|other| other == line), "{line}\n{}", metrics.text());
     }
-    assert!(server.metric("martlet_device_index_syncs_total").await >= 2.0);
+    assert!(server.metric("martlet_device_index_syncs_total").await >= 2);
 }
 
 #[tokio::test]

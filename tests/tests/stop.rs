@@ -16,16 +16,16 @@ const LENGTH: usize = 3_000_000;
 async fn half_a_put(server: &Server) -> TcpStream {
     let client = server.client();
     let mut stream = TcpStream::connect(server.s3_address).await.unwrap();
-    stream.write_all(client.head("PUT", "/b/k", LENGTH).as_bytes()).await.unwrap();
+    stream.write_all(client.head("PUT", "/box/k", LENGTH).as_bytes()).await.unwrap();
     stream.write_all(&body("k", LENGTH)[..LENGTH / 2]).await.unwrap();
-    server.wait_for_metric("martlet_requests_in_flight", |value| value > 0.0).await;
+    server.wait_for_metric("martlet_requests_in_flight", |value| value > 0).await;
     stream
 }
 
 async fn started() -> (Setup, Server) {
     let setup = Setup::new();
     let server = setup.start().await;
-    server.client().make_bucket("b").await;
+    server.client().make_bucket("box").await;
     (setup, server)
 }
 
@@ -49,7 +49,7 @@ async fn a_request_under_way_finishes() {
         assert_eq!(server.ended().await.code(), Some(0), "{}", server.logged());
         drop(idle);
         let server = setup.start().await;
-        assert_eq!(server.client().get("/b/k").await.unwrap().body, body("k", LENGTH));
+        assert_eq!(server.client().get("/box/k").await.unwrap().body, body("k", LENGTH));
     }
 }
 
@@ -65,17 +65,17 @@ async fn a_second_signal_does_not_wait() {
     assert_eq!(server.ended().await.code(), Some(1));
     drop(stream);
     let server = setup.start().await;
-    assert_eq!(server.client().get("/b/k").await.unwrap().status, 404);
+    assert_eq!(server.client().get("/box/k").await.unwrap().status, 404);
 }
 
 #[tokio::test]
 async fn a_request_that_takes_too_long_is_cut_off() {
     let setup = Setup::new().set("MARTLET_DRAIN_TIMEOUT", "300ms");
     let mut server = setup.start().await;
-    server.client().make_bucket("b").await;
+    server.client().make_bucket("box").await;
     let _stream = half_a_put(&server).await;
     assert_eq!(server.stop().await.code(), Some(0));
     assert!(server.logged().contains("took too long"), "{}", server.logged());
     let server = setup.start().await;
-    assert_eq!(server.client().get("/b/k").await.unwrap().status, 404);
+    assert_eq!(server.client().get("/box/k").await.unwrap().status, 404);
 }

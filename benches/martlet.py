@@ -1,0 +1,124 @@
+"""A Martlet server to be measured, and `martlet bench` to measure with."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+ACCESS_KEY, SECRET_KEY = "MARTLETBENCHACCESS", "martlet-bench-secret-key"
+READY_S = 60
+
+
+def binary():
+    """The binary: MARTLET_BIN, or the one of the usual target folder."""
+    target = os.environ.get("CARGO_TARGET_DIR") or Path.home() / ".cache/martlet/target"
+    return os.environ.get("MARTLET_BIN") or str(Path(target) / "release/martlet")
+
+
+def bench(*arguments):
+    """Runs `martlet bench`, and returns its figures."""
+    environment = {
+        **os.environ,
+        "MARTLET_ROOT_ACCESS_KEY": ACCESS_KEY,
+        "MARTLET_ROOT_SECRET_KEY": SECRET_KEY,
+    }
+    command = [binary(), "bench", "--json", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def free_port():
+    """A port that nobody listens on at the moment."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def large_objects():
+    """What the largest objects add to a server's memory: (what, MiB), from the tests that say so."""
+    command = ["cargo", "test", "--release", "--locked", "-p", "martlet-tests", "--test", "memory",
+               "--", "--ignored", "--nocapture", "--test-threads", "1"]
+    root = Path(__file__).parent.parent
+    environment = {**os.environ, "MARTLET_BIN": binary()}
+    done = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.stdout)
+    found = re.findall(r"^memory: (.*) raised it by (\d+) MiB", done.stdout, re.MULTILINE)
+    return [(what, int(mib)) for what, mib in found]
+
+
+class Martlet:
+    """A server with a data folder of its own, for as long as the `with` lasts."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True)
+        self.port, self.admin_port = free_port(), free_port()
+        settings = {
+            "MARTLET_ROOT_ACCESS_KEY": ACCESS_KEY,
+            "MARTLET_ROOT_SECRET_KEY": SECRET_KEY,
+            "MARTLET_DATA_DIR": str(self.folder / "data"),
+            "MARTLET_S3_ADDRESS": f"127.0.0.1:{self.port}",
+            "MARTLET_ADMIN_ADDRESS": f"127.0.0.1:{self.admin_port}",
+        }
+        with open(self.folder / "log", "w") as log:
+            self.process = subprocess.Popen(
+                [binary(), "server"], env={**os.environ, **settings}, stdout=log, stderr=log)
+        deadline = time.monotonic() + READY_S
+        while not self._is_ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                raise SystemExit(f"the server does not start:\n{(self.folder / 'log').read_text()}")
+            time.sleep(0.1)
+        time.sleep(1)
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+
+    def _is_ready(self):
+        try:
+            return bool(self._ask("/readyz"))
+        except OSError:
+            return False
+
+    def _ask(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as reply:
+            return reply.read().decode()
+
+    def resident_bytes(self):
+        """Resident memory of the server."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
+
+    def syncs(self):
+        """Synced batches and files so far."""
+        names = ("martlet_device_index_syncs_total", "martlet_device_extent_syncs_total")
+        lines = self._ask("/metrics").splitlines()
+        return sum(int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names))
+
+    def prepare(self, prefix, size, count):
+        """Stores objects to be read again and again."""
+        self.bench("--op", "get", "--keep", "--prefix", prefix, "--size", str(size),
+                   "--objects", str(count), "--concurrency", "1", "--duration", "100ms")
+
+    def bench(self, *arguments):
+        """Runs the load generator against it."""
+        endpoint = ["--endpoint", f"http://127.0.0.1:{self.port}", "--pid", str(self.process.pid)]
+        return bench(*endpoint, *arguments)
+
+    def bench_counting_syncs(self, *arguments):
+        """The same, and how many syncs each request took."""
+        before = self.syncs()
+        result = self.bench(*arguments)
+        return {**result, "syncs_per_request": (self.syncs() - before) / result["requests"]}

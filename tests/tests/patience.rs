@@ -1,0 +1,137 @@
+//! Clients that are slow, silent or too many: each is told or cut off, and the others are served.
+#![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
+
+use std::time::Duration;
+
+use martlet_tests::bytes::body;
+use martlet_tests::{Server, Setup, process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const IN_FLIGHT: &str = "martlet_requests_in_flight";
+
+async fn started(setup: &Setup) -> Server {
+    let server = setup.start().await;
+    server.client().make_bucket("box").await;
+    server
+}
+
+async fn sent(server: &Server, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(server.s3_address).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+    stream
+}
+
+/// What the server still says before it hangs up.
+async fn last_words(mut stream: TcpStream) -> String {
+    let mut words = Vec::new();
+    // A reset is a way of hanging up too.
+    let _ = stream.read_to_end(&mut words).await;
+    String::from_utf8_lossy(&words).into_owned()
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_the_connection() {
+    let server = started(&Setup::new().set("MARTLET_HEADER_TIMEOUT", "300ms")).await;
+    for head in ["", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nhost: x\r\nx: "] {
+        let words = last_words(sent(&server, head.as_bytes()).await).await;
+        assert!(words.is_empty() || words.starts_with("HTTP/1.1 408"), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_is_refused_and_leaves_nothing() {
+    let server = started(&Setup::new().set("MARTLET_BODY_IDLE_TIMEOUT", "300ms")).await;
+    for length in [1000, 100_000, 5_000_000] {
+        let head = server.client().head("PUT", "/box/k", length);
+        let mut stream = sent(&server, head.as_bytes()).await;
+        stream.write_all(&body("k", length)[..length / 2]).await.unwrap();
+        let words = last_words(stream).await;
+        assert!(words.contains("RequestTimeout"), "{length}: {words}");
+    }
+    assert_eq!(server.client().get("/box/k").await.unwrap().status, 404);
+    server.wait_for_metric(IN_FLIGHT, |value| value == 0).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_stalls_is_cut_off() {
+    let server = started(&Setup::new().set("MARTLET_BODY_IDLE_TIMEOUT", "300ms")).await;
+    let mut client = server.client();
+    client.put("/box/k", body("k", 50_000_000)).await.unwrap();
+    let before = process::sockets(server.pid());
+    let stream = sent(&server, client.head("GET", "/box/k", 0).as_bytes()).await;
+    server.wait_for_metric(IN_FLIGHT, |value| value > 0).await;
+    server.wait_for_metric(IN_FLIGHT, |value| value == 0).await;
+    // The connection of a look at the metrics may take a moment to be gone.
+    let closed = async {
+        while process::sockets(server.pid()) > before {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), closed).await.unwrap();
+    drop(stream);
+}
+
+#[tokio::test]
+async fn too_many_requests_are_told_to_come_again() {
+    let server = started(&Setup::new().set("MARTLET_MAX_REQUESTS", "2")).await;
+    let mut client = server.client();
+    let mut stalled = Vec::new();
+    for at in 0..2 {
+        let head = client.head("PUT", &format!("/box/{at}"), 10);
+        stalled.push(sent(&server, (head + "12345").as_bytes()).await);
+    }
+    server.wait_for_metric(IN_FLIGHT, |value| value >= 2).await;
+    let reply = client.get("/box").await.unwrap();
+    assert_eq!((reply.status, reply.header("retry-after")), (503, "1"), "{}", reply.text());
+    assert_eq!(reply.all("Code"), ["SlowDown"]);
+    for mut stream in stalled {
+        stream.write_all(b"67890").await.unwrap();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200");
+    }
+    server.wait_for_metric(IN_FLIGHT, |value| value == 0).await;
+    assert_eq!(client.keys("box").await, ["0", "1"]);
+}
+
+#[tokio::test]
+async fn too_many_connections_are_told_to_come_again() {
+    let setup = Setup::new().set("MARTLET_MAX_CONNECTIONS", "2");
+    let server = setup.start().await;
+    let mut client = server.client();
+    client.make_bucket("box").await;
+    let idle = sent(&server, b"GET").await;
+    let mut refused = String::new();
+    // The idle connection may not have been accepted yet.
+    while refused.is_empty() {
+        let stream = sent(&server, b"").await;
+        refused = tokio::select! {
+            words = last_words(stream) => words,
+            () = tokio::time::sleep(Duration::from_millis(100)) => String::new(),
+        };
+    }
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
+    assert_eq!(client.get("/box").await.unwrap().status, 200);
+    drop(idle);
+}
+
+#[tokio::test]
+async fn heads_beyond_the_limits_are_refused() {
+    let server = started(&Setup::new()).await;
+    let long = format!(
+        "GET /box HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-long: {}\r\n\r\n",
+        "y".repeat(400_000)
+    );
+    let many = format!(
+        "GET /box HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{}\r\n",
+        "x: y\r\n".repeat(500)
+    );
+    for head in [long, many] {
+        let words = last_words(sent(&server, head.as_bytes()).await).await;
+        let refused = words.is_empty() || words.starts_with("HTTP/1.1 4");
+        assert!(refused, "{words}");
+    }
+    assert_eq!(server.client().get("/box").await.unwrap().status, 200);
+}
