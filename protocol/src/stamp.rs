@@ -115,12 +115,12 @@ impl StampSource {
     /// carry the source with it: a single register from a fast clock must not spoil all others.
     pub fn issue_above(&self, floor: Stamp) -> Stamp {
         let now = Stamp::at_ms(self.clock.now_ms());
-        let ahead_max = Stamp::at_ms(now.time_ms() + AHEAD_MS_MAX);
-        if floor > ahead_max {
+        let is_far = |stamp: Stamp| stamp.time_ms() > now.time_ms() + AHEAD_MS_MAX;
+        if is_far(floor) {
             return Stamp { time: floor.time + 1, writer: random_writer() };
         }
         let mut last = self.last.lock();
-        if *last > ahead_max {
+        if is_far(*last) {
             *last = Stamp { time: now.time, writer: random_writer() };
         }
         last.time = now.time.max(last.time + 1).max(floor.time + 1);

@@ -1,12 +1,16 @@
 //! Digests of a body in step with its arrival, without holding up an async worker.
 //!
 //! What is hashed waits here, as references to the bytes that flow on to the devices, until it is
-//! worth a thread: then one batch at a time goes to the blocking pool. What is left at the end is
-//! too little for that and is hashed where it is; small bodies never leave their worker.
+//! worth a thread: then one batch at a time goes to the blocking pool, where all bodies together get
+//! no more threads than there are cores. What is left at the end is too little for that and is hashed
+//! where it is; small bodies never leave their worker.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::Error;
 use martlet_protocol::entry::ChecksumAlgorithm;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::digest::{Digests, Sums};
@@ -23,6 +27,7 @@ pub(crate) struct Hashing {
     state: State,
     waiting: Vec<Bytes>,
     waiting_cost: usize,
+    threads: Arc<Semaphore>,
 }
 
 enum State {
@@ -33,9 +38,10 @@ enum State {
 }
 
 impl Hashing {
-    pub(crate) fn new(algorithms: &[ChecksumAlgorithm]) -> Self {
+    /// Digests that have their turn when `threads` says so.
+    pub(crate) fn new(algorithms: &[ChecksumAlgorithm], threads: Arc<Semaphore>) -> Self {
         let state = State::Idle(Digests::new(algorithms));
-        Self { state, waiting: Vec::new(), waiting_cost: 0 }
+        Self { state, waiting: Vec::new(), waiting_cost: 0, threads }
     }
 
     /// Takes bytes in.
@@ -49,16 +55,18 @@ impl Hashing {
         if self.waiting_cost < BATCH_COST_MIN {
             return Ok(());
         }
-        let is_behind = match &self.state {
+        let is_busy = match &self.state {
             State::AtWork(work) => !work.is_finished(),
-            State::Idle(_) | State::Lost => false,
+            State::Idle(_) | State::Lost => self.threads.available_permits() == 0,
         };
-        if is_behind && self.waiting_cost < WAITING_COST_MAX {
+        if is_busy && self.waiting_cost < WAITING_COST_MAX {
             return Ok(());
         }
         let mut digests = self.idle().await?;
         let batch = self.batch();
+        let turn = self.threads.clone().acquire_owned().await;
         self.state = State::AtWork(tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             digests.update_all(&batch);
             digests
         }));
@@ -105,6 +113,10 @@ mod tests {
     const ALGORITHMS: [ChecksumAlgorithm; 2] =
         [ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
 
+    fn hashing() -> Hashing {
+        Hashing::new(&ALGORITHMS, Arc::new(Semaphore::new(1)))
+    }
+
     fn bytes(length: usize) -> Bytes {
         (0..length).map(|at| u8::try_from(at * 31 % 251).expect("below 251")).collect()
     }
@@ -116,7 +128,7 @@ mod tests {
         at_once.update(&whole);
         let expected = at_once.finish();
         for size in [1000, BATCH_COST_MIN, WAITING_COST_MAX + 1, whole.len()] {
-            let mut hashing = Hashing::new(&ALGORITHMS);
+            let mut hashing = hashing();
             let mut rest = whole.clone();
             while !rest.is_empty() {
                 hashing.push(rest.split_to(size.min(rest.len())));
@@ -130,8 +142,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn bodies_share_the_threads_and_all_come_to_their_end() {
+        let threads = Arc::new(Semaphore::new(2));
+        let whole = bytes(5 * BATCH_COST_MIN);
+        let bodies = (0..20).map(|_| async {
+            let mut hashing = Hashing::new(&ALGORITHMS, threads.clone());
+            let mut rest = whole.clone();
+            while !rest.is_empty() {
+                hashing.push(rest.split_to(rest.len().min(100_000)));
+                hashing.keep_up().await.unwrap();
+            }
+            hashing.finish().await.unwrap().md5
+        });
+        let md5s = futures::future::join_all(bodies).await;
+        let mut at_once = Digests::new(&[]);
+        at_once.update(&whole);
+        let md5 = at_once.finish().md5;
+        assert!(md5s.iter().all(|other| *other == md5));
+        assert_eq!(threads.available_permits(), 2);
+    }
+
+    #[tokio::test]
     async fn a_small_body_stays_where_it_is() {
-        let mut hashing = Hashing::new(&ALGORITHMS);
+        let mut hashing = hashing();
         hashing.push(bytes(BATCH_COST_MIN / 2));
         hashing.keep_up().await.unwrap();
         assert!(matches!(hashing.state, State::Idle(_)));

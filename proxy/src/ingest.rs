@@ -72,7 +72,7 @@ impl Inner {
         let mut source = Source {
             bytes: incoming.bytes,
             announced: incoming.size,
-            hashing: Hashing::new(&incoming.compute),
+            hashing: Hashing::new(&incoming.compute, self.hashers.clone()),
             arrived: 0,
         };
         let mut head = Vec::new();

@@ -32,12 +32,15 @@ pub(crate) struct Inner {
     pub(crate) uploads: Latches,
     /// Bytes of bodies that may still be taken in, over all writes.
     pub(crate) buffer: Arc<Semaphore>,
+    /// Threads that may hash at a time.
+    pub(crate) hashers: Arc<Semaphore>,
 }
 
 impl ObjectStore {
     /// A store over `cluster`.
     pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: StoreOptions) -> Self {
         let buffer = options.buffer_bytes_max.clamp(1, Semaphore::MAX_PERMITS);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let inner = Inner {
             cluster,
             options,
@@ -47,6 +50,7 @@ impl ObjectStore {
             ballots: Latches::new(),
             uploads: Latches::new(),
             buffer: Arc::new(Semaphore::new(buffer)),
+            hashers: Arc::new(Semaphore::new(cores)),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -178,6 +178,10 @@ impl Sweep {
 
     async fn sweep(&mut self, device: DeviceId, page: &[ExtentRecord]) -> Result<Progress> {
         let now_ms = self.clock.now_ms();
+        if now_ms < self.options.writers_gone_before_ms {
+            // The clock stepped back: what is born now looks as if its writer were gone.
+            self.options.writers_gone_before_ms = 0;
+        }
         let (unwanted, kept) = self.unwanted(page, now_ms).await?;
         let convicted = self.convict(&unwanted, now_ms);
         let ids: Vec<ExtentId> = convicted.iter().map(|record| record.extent.id).collect();

@@ -66,6 +66,23 @@ async fn a_write_in_flight_is_kept_until_its_commit_window_is_over() {
 }
 
 #[tokio::test]
+async fn a_clock_that_steps_back_before_the_start_takes_no_write_in_flight_with_it() {
+    let world = World::new().await;
+    let mut sweep = restart(&world);
+    let started_ms = world.clock.now_ms();
+    world.clock.set_ms(started_ms - 10 * GRACE_MS);
+    run_once(&mut sweep).await.unwrap();
+    let in_flight = world.extents("k", None, 2).await;
+    run(&world, &mut sweep).await;
+    world.clock.set_ms(started_ms + 10 * GRACE_MS);
+    run(&world, &mut sweep).await;
+    assert!(!world.is_gone(&in_flight));
+    world.clock.advance_ms(COMMIT_WINDOW_MS + GRACE_MS + 1);
+    run(&world, &mut sweep).await;
+    assert!(world.is_gone(&in_flight));
+}
+
+#[tokio::test]
 async fn without_a_word_about_writers_only_the_window_counts() {
     let world = World::new().await;
     let orphan = world.extents("k", None, 1).await;
