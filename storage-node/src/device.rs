@@ -33,7 +33,9 @@ use crate::metrics::{DeviceMetrics, IndexCounters};
 
 /// How often a device is tidied.
 const TIDY_EVERY_MS: u64 = 10_000;
-/// How much of it at a time.
+/// How often a device that did not open is tried again.
+const TRY_EVERY_MS: u64 = 10_000;
+/// How much is tidied at a time.
 const MARKS_MAX: usize = 4096;
 const PUNCHES_MAX: usize = 16;
 /// How long a delete is remembered (rule X4): far longer than a write may take to commit, and than a
@@ -119,6 +121,7 @@ pub(crate) struct Device {
     counters: Arc<IndexCounters>,
     reopened: AtomicU64,
     tidied_ms: AtomicU64,
+    tried_ms: AtomicU64,
 }
 
 enum State {
@@ -137,6 +140,7 @@ impl Device {
             counters: Arc::default(),
             reopened: AtomicU64::new(0),
             tidied_ms: AtomicU64::new(0),
+            tried_ms: AtomicU64::new(0),
         };
         device.try_open();
         device
@@ -184,13 +188,26 @@ impl Device {
                 self.tidy(opened);
                 opened.fault()
             }
-            // Space may have returned; what else keeps a device from opening takes a person.
-            State::Offline { reason, kind: ErrorKind::Full } => Some(reason.clone()),
+            // Space or the disk may have returned, or the last request that used it may have ended.
+            State::Offline { reason, kind: ErrorKind::Full | ErrorKind::Unavailable } => {
+                self.may_try_again().then(|| reason.clone())
+            }
+            // What else keeps a device from opening takes a person.
             State::Reopening(_) | State::Offline { .. } => None,
         };
         if let Some(reason) = suspect {
             self.reopen(reason);
         }
+    }
+
+    /// Whether it is time to try to open the device once more.
+    fn may_try_again(&self) -> bool {
+        let now_ms = self.now_ms();
+        let due = now_ms >= self.tried_ms.load(Ordering::Relaxed).saturating_add(TRY_EVERY_MS);
+        if due {
+            self.tried_ms.store(now_ms, Ordering::Relaxed);
+        }
+        due
     }
 
     /// Gives long freed stretches back to the file system and forgets old marks: now and then, and

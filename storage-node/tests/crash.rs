@@ -26,8 +26,13 @@ async fn writer() {
     let writers = (0..8).map(|writer| async move {
         for round in 0..100_000u64 {
             let name = format!("{}-{writer}-{round}", std::process::id());
-            let kind = if round % 4 == 3 { "extent" } else { "inline" };
+            let kind = match round % 8 {
+                7 => "file",
+                3 => "extent",
+                _ => "inline",
+            };
             match kind {
+                "file" => put_object(node, &name, 1_500_000).await.unwrap(),
                 "extent" => put_object(node, &name, 70_000).await.unwrap(),
                 _ => node.write(DEVICE, inline(&name, 2000)).await.unwrap(),
             };
@@ -83,6 +88,7 @@ async fn acknowledged_writes_survive_sigkill() {
         let bytes = get(&node, name).await.unwrap();
         match what.as_str() {
             "inline" => assert_eq!(bytes.unwrap(), pattern(name, 2000), "{name}"),
+            "file" => assert!(bytes.unwrap() == pattern(name, 1_500_000), "{name}"),
             "extent" => assert_eq!(bytes.unwrap(), pattern(name, 70_000), "{name}"),
             "deleting" => {}
             _ => assert_eq!(bytes, None, "{name} came back"),

@@ -61,7 +61,7 @@ async fn put(node: &StorageNode, name: &str, bytes: &Bytes) {
 #[test]
 #[ignore = "measures for half a minute"]
 fn puts_and_lists() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
@@ -71,6 +71,7 @@ fn puts_and_lists() {
             ("16 KiB", 16 << 10),
             ("64 KiB", 64 << 10),
             ("1 MiB", 1 << 20),
+            ("2 MiB", 2 << 20),
             ("8 MiB", 8 << 20),
         ] {
             puts(&node, what, length).await;

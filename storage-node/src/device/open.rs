@@ -102,6 +102,7 @@ impl Opened {
 
     /// Closes after a failure: nothing in memory is trusted any more.
     pub(super) fn abandon(opened: Arc<Self>) -> Result<()> {
+        opened.extents.give_up("it is being closed after a failure");
         let opened = alone(opened)?;
         opened.extents.close();
         drop(opened);

@@ -24,16 +24,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard};
 
+use self::content::{Chance, Change, Content, NameChange};
 use super::{Caching, Disk, DiskFile, Space};
 
-const SECTOR: usize = 512;
+mod content;
+#[cfg(test)]
+mod tests;
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,128 +65,6 @@ struct State {
     names: BTreeMap<PathBuf, u64>,
     durable_names: BTreeMap<PathBuf, u64>,
     pending_names: Vec<NameChange>,
-}
-
-/// A file's bytes now, at its last sync, and what came between.
-#[derive(Clone, Debug, Default)]
-struct Content {
-    live: Vec<u8>,
-    durable: Vec<u8>,
-    pending: Vec<Change>,
-}
-
-#[derive(Clone, Debug)]
-enum Change {
-    Write(usize, Vec<u8>),
-    Length(usize),
-    Punch(Range<usize>),
-}
-
-#[derive(Clone, Debug)]
-enum NameChange {
-    Link(PathBuf, u64),
-    Unlink(PathBuf),
-    Rename(PathBuf, PathBuf),
-}
-
-/// A small generator of pseudo-random numbers, the same for the same seed.
-#[derive(Clone, Debug)]
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn one_in(&mut self, many: u64) -> bool {
-        self.next().is_multiple_of(many)
-    }
-}
-
-impl Change {
-    fn apply(&self, bytes: &mut Vec<u8>) {
-        match self {
-            // Only the change of length that came with it lengthens a file.
-            Self::Write(at, data) => {
-                let kept = bytes.len().saturating_sub(*at).min(data.len());
-                let at = (*at).min(bytes.len());
-                bytes[at..][..kept].copy_from_slice(&data[..kept]);
-            }
-            Self::Length(length) => bytes.resize(*length, 0),
-            Self::Punch(range) => {
-                let end = range.end.min(bytes.len());
-                bytes[range.start.min(end)..end].fill(0);
-            }
-        }
-    }
-
-    /// Does a part of the change: of each write, some sectors.
-    fn apply_torn(&self, bytes: &mut Vec<u8>, chance: &mut Chance) {
-        match chance.next() % 4 {
-            0 => {}
-            1 => self.apply(bytes),
-            _ => {
-                let Self::Write(at, data) = self else { return };
-                let mut from = 0;
-                while from < data.len() {
-                    let to = ((at + from) / SECTOR * SECTOR + SECTOR - at).min(data.len());
-                    if chance.one_in(2) {
-                        Self::Write(at + from, data[from..to].to_vec()).apply(bytes);
-                    }
-                    from = to;
-                }
-            }
-        }
-    }
-}
-
-impl Content {
-    fn change(&mut self, change: Change) {
-        if let Change::Write(at, data) = &change
-            && at + data.len() > self.live.len()
-        {
-            self.change(Change::Length(at + data.len()));
-        }
-        change.apply(&mut self.live);
-        self.pending.push(change);
-    }
-
-    fn synced(&mut self) {
-        for change in std::mem::take(&mut self.pending) {
-            change.apply(&mut self.durable);
-        }
-    }
-
-    /// What was unsynced comes to the disk or doesn't.
-    fn scatter(&mut self, chance: &mut Chance) {
-        for change in std::mem::take(&mut self.pending) {
-            change.apply_torn(&mut self.durable, chance);
-        }
-    }
-}
-
-impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<PathBuf, u64>) {
-        match self {
-            Self::Link(path, file) => drop(names.insert(path.clone(), *file)),
-            Self::Unlink(path) => drop(names.remove(path)),
-            Self::Rename(from, to) => {
-                if let Some(file) = names.remove(from) {
-                    names.insert(to.clone(), file);
-                }
-            }
-        }
-    }
-
-    fn touches(&self, folder: &Path) -> bool {
-        match self {
-            Self::Link(path, _) | Self::Unlink(path) => path.parent() == Some(folder),
-            Self::Rename(from, to) => from.parent() == Some(folder) || to.parent() == Some(folder),
-        }
-    }
 }
 
 impl FaultyDisk {
@@ -533,89 +413,5 @@ impl DiskFile for FaultyFile {
 
     fn punch(&self, offset: u64, length: u64) -> Result<()> {
         self.change(Change::Punch(index(offset)..index(offset + length)), true)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn write(file: &dyn DiskFile, bytes: &[u8], at: u64) -> Result<()> {
-        file.write_at(&[IoSlice::new(bytes)], at)
-    }
-
-    fn disk(seed: u64) -> (FaultyDisk, PathBuf) {
-        let disk = FaultyDisk::new(seed);
-        disk.create_dir(Path::new("/d")).unwrap();
-        (disk, PathBuf::from("/d/file"))
-    }
-
-    #[test]
-    fn what_was_synced_survives_and_the_rest_may() {
-        let (mut kept, mut torn) = (0, 0);
-        for seed in 0..200 {
-            let (disk, path) = disk(seed);
-            let file = disk.create(&path, Caching::Cached).unwrap();
-            write(file.as_ref(), &[1; 2048], 0).unwrap();
-            file.sync().unwrap();
-            disk.sync_dir(Path::new("/d")).unwrap();
-            write(file.as_ref(), &[2; 2048], 0).unwrap();
-            let after = disk.reboot();
-            assert!(file.sync().is_err(), "the old disk is dead");
-            let mut bytes = [0; 2048];
-            after.open(&path, Caching::Cached).unwrap().read_at(&mut bytes, 0).unwrap();
-            assert!(bytes.chunks(SECTOR).all(|sector| sector.iter().all(|b| *b == sector[0])));
-            assert!(bytes.iter().all(|byte| *byte == 1 || *byte == 2), "seed {seed}");
-            kept += usize::from(bytes == [2; 2048]);
-            torn += usize::from(bytes.contains(&1) && bytes.contains(&2));
-        }
-        assert!(kept > 20 && torn > 20, "{kept} {torn}");
-    }
-
-    #[test]
-    fn a_name_without_a_synced_folder_may_be_gone() {
-        let found = (0..100)
-            .filter(|seed| {
-                let (disk, path) = disk(*seed);
-                disk.create(&path, Caching::Cached).unwrap().sync().unwrap();
-                disk.reboot().open(&path, Caching::Cached).is_ok()
-            })
-            .count();
-        assert!((20..80).contains(&found), "{found}");
-    }
-
-    #[test]
-    fn a_sync_that_failed_is_not_made_good_by_the_next() {
-        let lost = (0..100)
-            .filter(|seed| {
-                let (disk, path) = disk(*seed);
-                let file = disk.create(&path, Caching::Cached).unwrap();
-                disk.sync_dir(Path::new("/d")).unwrap();
-                write(file.as_ref(), &[1; 512], 0).unwrap();
-                disk.fail_after(0, Fault::Io);
-                assert!(file.sync().is_err());
-                file.sync().unwrap();
-                let mut byte = [0];
-                file.read_at(&mut byte, 0).unwrap();
-                assert_eq!(byte, [1], "it is still read back");
-                let after = disk.reboot().open(&path, Caching::Cached).unwrap();
-                after.read_at(&mut byte, 0).is_err()
-            })
-            .count();
-        assert!(lost > 20 && lost < 90, "{lost}");
-    }
-
-    #[test]
-    fn a_chosen_call_fails_and_only_where_it_needs_space() {
-        let (disk, path) = disk(1);
-        let file = disk.create(&path, Caching::Cached).unwrap();
-        disk.fail_after(1, Fault::NoSpace);
-        write(file.as_ref(), b"fits", 0).unwrap();
-        assert_eq!(write(file.as_ref(), b"more", 4).unwrap_err().kind(), ErrorKind::Full);
-        write(file.as_ref(), b"more", 4).unwrap();
-        disk.fail_after(0, Fault::NoSpace);
-        disk.unlink(&path).unwrap();
-        disk.fail_after(0, Fault::PowerCut);
-        assert!(disk.step().is_err() && disk.is_dead());
     }
 }

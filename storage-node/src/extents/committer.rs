@@ -97,6 +97,13 @@ impl Committer {
     }
 }
 
+impl Drop for Committer {
+    fn drop(&mut self) {
+        // What the thread holds must be let go of by the time that whoever held this opens it again.
+        self.close();
+    }
+}
+
 /// What one volume gets in one group.
 #[derive(Default)]
 struct Batch {

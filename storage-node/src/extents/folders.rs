@@ -1,5 +1,6 @@
-//! One thread that makes names durable: whoever waits for the same folder shares one sync. It also
-//! removes the files of writes that were given up, so that no connection's thread waits for that.
+//! One thread that makes names durable: whoever waits for the same folder shares one sync, and
+//! folders are synced side by side. It also removes the files of writes that were given up, so that
+//! no connection's thread waits for that.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,12 @@ use tokio::sync::oneshot;
 use crate::disk::Disk;
 
 use super::state::{Counters, Suspect};
+
+/// Most folders that are synced at a time.
+const SIDE_BY_SIDE_MAX: usize = 16;
+
+/// Who waits for which folder.
+type Waiting = BTreeMap<PathBuf, Vec<oneshot::Sender<Result<()>>>>;
 
 enum Job {
     Sync(PathBuf, oneshot::Sender<Result<()>>),
@@ -73,6 +80,13 @@ impl Folders {
     }
 }
 
+impl Drop for Folders {
+    fn drop(&mut self) {
+        // What the thread holds must be let go of by the time that whoever held this opens it again.
+        self.close();
+    }
+}
+
 /// The answer to [`Folders::sync`].
 pub(super) async fn synced(answer: oneshot::Receiver<Result<()>>) -> Result<()> {
     answer.await.unwrap_or_else(|_| Err(Error::unavailable("the extent store was closed")))
@@ -87,16 +101,34 @@ struct Worker {
 impl Worker {
     fn run(&self, queue: &Receiver<Job>) {
         while let Ok(first) = queue.recv() {
-            let mut waiting: BTreeMap<PathBuf, Vec<oneshot::Sender<Result<()>>>> = BTreeMap::new();
+            let mut waiting = Waiting::new();
             for job in std::iter::once(first).chain(queue.try_iter()) {
                 match job {
                     Job::Sync(folder, reply) => waiting.entry(folder).or_default().push(reply),
                     Job::Discard(file) => self.discard(&file),
                 }
             }
-            for (folder, replies) in waiting {
-                self.sync(&folder, replies);
+            match waiting.len() {
+                1 => waiting.into_iter().for_each(|(folder, replies)| self.sync(&folder, replies)),
+                _ => self.sync_all(waiting),
             }
+        }
+    }
+
+    /// Syncs folders side by side: a journal makes of that one commit.
+    fn sync_all(&self, waiting: Waiting) {
+        let mut waiting = waiting.into_iter().peekable();
+        while waiting.peek().is_some() {
+            std::thread::scope(|threads| {
+                for (folder, replies) in waiting.by_ref().take(SIDE_BY_SIDE_MAX) {
+                    let thread = std::thread::Builder::new().name("extent-folder".into());
+                    let sync = move || self.sync(&folder, replies);
+                    // Without a thread those who wait hear that it failed.
+                    if let Err(error) = thread.spawn_scoped(threads, sync) {
+                        tracing::warn!(%error, "no thread for a folder's sync");
+                    }
+                }
+            });
         }
     }
 

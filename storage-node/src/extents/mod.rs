@@ -19,7 +19,7 @@
 //! * [`write`]: the way in; [`committer`], [`file_write`] and [`folders`]: what becomes durable how.
 //! * [`read`] and [`open`]: the way out; [`lease`]: why a reader outlives a delete.
 //! * [`volumes`] and [`space`]: where packed extents lie.
-//! * [`recover`], [`scan`] and [`classify`]: what opening makes of what it finds.
+//! * [`recover`], [`scan`], [`classify`] and [`settle`]: what opening makes of what it finds.
 //! * [`quarantine`]: where contradictions go.
 //!
 //! Invariants:
@@ -47,6 +47,7 @@ mod recover;
 mod row;
 mod scan;
 mod seal;
+mod settle;
 mod space;
 mod state;
 mod store;
@@ -65,6 +66,7 @@ use martlet_protocol::backend::{ExtentStat, NewExtent};
 use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
 use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 
+use self::read::Reading;
 use self::record::Run;
 use self::row::{Place, Row};
 use self::store::Inner;
@@ -191,7 +193,7 @@ impl ExtentStore {
             let sentence = format!("extent {id} of {} bytes has no {range:?}", extent.length);
             return Err(Error::invalid(sentence));
         }
-        read::stream(self.0.clone(), extent, range).await
+        read::stream(Reading::of(&self.0), extent, range).await
     }
 
     /// What the store knows of an extent, and where it lies.
@@ -249,6 +251,11 @@ impl ExtentStore {
     /// Why the store takes no more writes: a write or a sync failed.
     pub fn suspect(&self) -> Option<String> {
         self.0.suspect.why()
+    }
+
+    /// Takes no more writes, and ends those that are under way.
+    pub(crate) fn give_up(&self, why: &str) {
+        self.0.suspect.set(&Error::unavailable(why));
     }
 
     /// Ends the threads of the store after what they have begun, and says whether everything is in

@@ -43,11 +43,15 @@ impl OpenExtent {
     }
 
     /// Opens a packed extent. `lease` was taken before, so its space is still its own.
-    pub(super) fn record(row: &Row, volume: &Volume, run: Run, lease: Arc<Lease>) -> Result<Self> {
+    pub(super) fn record(
+        row: &Row,
+        volume: &Volume,
+        run: Run,
+        lease: Arc<Lease>,
+        header: &[u8],
+    ) -> Result<Self> {
         let id = row.record.extent.id;
-        let mut header = vec![0; record::HEADER_BYTES];
-        volume.file.read_at(&mut header, run.offset)?;
-        match record::inspect(&volume.seal, run.spot(), &header) {
+        match record::inspect(&volume.seal, run.spot(), header) {
             Header::Good(description) => {
                 let base = run.offset + ALIGN_BYTES;
                 Self::described(row, volume.file.clone(), base, description, Some(lease))

@@ -1,8 +1,8 @@
 //! Reads verified bytes: whole blocks around what was asked for, a chunk at a time.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use futures::stream;
@@ -10,15 +10,32 @@ use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
 use martlet_protocol::{ByteStream, ErrorKind, Result};
 
 use super::blocks::BLOCK;
-use super::buffer::Pooled;
+use super::buffer::{BufferPool, Pooled};
 use super::open::{OpenExtent, mismatch};
+use super::state::Counters;
 use super::store::Inner;
 use crate::index::blocking;
+
+/// What reading needs of a store. It doesn't keep the store from being closed: a slow reader has its
+/// file, and that is enough.
+#[derive(Clone)]
+pub(super) struct Reading {
+    pool: BufferPool,
+    counters: Arc<Counters>,
+    store: Weak<Inner>,
+}
+
+impl Reading {
+    pub(super) fn of(store: &Arc<Inner>) -> Self {
+        let (pool, counters) = (store.pool.clone(), store.counters.clone());
+        Self { pool, counters, store: Arc::downgrade(store) }
+    }
+}
 
 /// Reads `range` of an extent. The first chunk is there when this returns, so what is wrong with it
 /// is known before anything was promised to a client.
 pub(super) async fn stream(
-    store: Arc<Inner>,
+    store: Reading,
     extent: Arc<OpenExtent>,
     range: Range<u64>,
 ) -> Result<ByteStream> {
@@ -41,7 +58,7 @@ pub(super) async fn stream(
 
 /// The first chunk of `range`, and where the next one begins.
 async fn chunk(
-    store: &Arc<Inner>,
+    store: &Reading,
     extent: &Arc<OpenExtent>,
     range: &Range<u64>,
 ) -> Result<(Bytes, u64)> {
@@ -65,8 +82,10 @@ async fn chunk(
             Ok((buffer.into_bytes(window), next))
         }
         Err(error) => {
-            if error.kind() == ErrorKind::Corrupt {
-                Inner::quarantine(store, extent.id).await;
+            if error.kind() == ErrorKind::Corrupt
+                && let Some(store) = store.store.upgrade()
+            {
+                Inner::quarantine(&store, extent.id).await;
             }
             Err(error)
         }

@@ -6,18 +6,18 @@
 //! clean closing nothing can be without a row, and nothing is inspected.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io::IoSlice;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::limits::ALIGN_BYTES;
 use martlet_protocol::{ExtentId, Result};
 
 use super::buffer::ALIGN;
-use super::classify::{Evidence, Found, Verdict, classify};
+use super::classify::{Evidence, Found};
 use super::footer::{self, Footer};
 use super::record::{Run, VolumeHead};
 use super::row::{Place, Row};
+use super::settle::{Lies, Thing};
 use super::state::Counters;
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
@@ -35,22 +35,6 @@ pub(super) struct Site<'a> {
 
 /// Stretches of each volume that are spoken for: offset → bytes.
 type Taken = BTreeMap<u32, BTreeMap<u64, u64>>;
-
-/// Something without a row.
-struct Thing {
-    found: Found,
-    place: Lies,
-    record: Option<ExtentRecord>,
-}
-
-/// Where a thing lies.
-#[derive(Clone)]
-enum Lies {
-    File(PathBuf),
-    Record(Run),
-    /// Where its row says: a known rival of a thing without a row.
-    Row(Row),
-}
 
 /// Makes the folders of a store, durably, unless they are there.
 pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
@@ -86,11 +70,12 @@ pub(super) fn recover(site: Site<'_>, counters: &Counters, clean: bool) -> Resul
     Ok(recovery.report)
 }
 
-struct Recovery<'a> {
-    site: Site<'a>,
-    counters: &'a Counters,
+/// Recovery under way.
+pub(super) struct Recovery<'a> {
+    pub(super) site: Site<'a>,
+    pub(super) counters: &'a Counters,
     taken: Taken,
-    report: RecoveryReport,
+    pub(super) report: RecoveryReport,
 }
 
 impl Recovery<'_> {
@@ -188,7 +173,7 @@ impl Recovery<'_> {
         taken.insert(run.offset, run.bytes).is_none()
     }
 
-    fn take(&mut self, run: Run) {
+    pub(super) fn take(&mut self, run: Run) {
         self.taken.entry(run.volume).or_default().insert(run.offset, run.bytes);
     }
 
@@ -261,86 +246,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Does with each thing what the classification says.
-    fn settle(&mut self, things: Vec<Thing>) -> Result<()> {
-        let found: Vec<Found> = things.iter().map(|thing| thing.found.clone()).collect();
-        let mut rows = Vec::new();
-        let mut changed = Changed::default();
-        for (thing, verdict) in things.into_iter().zip(classify(&found)) {
-            match verdict {
-                Verdict::Keep => rows.extend(self.keep(thing)),
-                Verdict::Quarantine => self.quarantine(thing)?,
-                Verdict::RemoveUnfinished => {
-                    self.report.unfinished += 1;
-                    self.remove(&thing.place, &mut changed)?;
-                }
-                Verdict::RemoveDeleted => {
-                    self.report.deleted += 1;
-                    self.remove(&thing.place, &mut changed)?;
-                }
-                Verdict::RemoveDuplicate => {
-                    self.report.duplicates += 1;
-                    self.remove(&thing.place, &mut changed)?;
-                }
-            }
-        }
-        changed.sync(self.site)?;
-        self.site.table.put_many(&rows)
-    }
-
-    fn keep(&mut self, thing: Thing) -> Option<Row> {
-        let place = match thing.place {
-            Lies::File(_) => Place::File,
-            Lies::Record(run) => {
-                self.take(run);
-                Place::Record(run.volume, run.offset)
-            }
-            // It has its row.
-            Lies::Row(_) => return None,
-        };
-        let record = thing.record.expect("only what describes itself is whole");
-        self.report.rediscovered += 1;
-        self.counters.added(u64::from(record.extent.length));
-        Some(Row { place, record })
-    }
-
-    fn remove(&mut self, place: &Lies, changed: &mut Changed) -> Result<()> {
-        match place {
-            Lies::File(path) => {
-                self.site.disk.unlink(path)?;
-                changed.folders.extend(path.parent().map(Path::to_path_buf));
-            }
-            Lies::Record(run) => {
-                let volume = self.site.volumes.get(run.volume)?;
-                volume.file.write_at(&[IoSlice::new(&[0; ALIGN])], run.offset)?;
-                changed.volumes.insert(run.volume);
-            }
-            Lies::Row(_) => unreachable!("what has a row is kept or set aside"),
-        }
-        Ok(())
-    }
-
-    fn quarantine(&mut self, thing: Thing) -> Result<()> {
-        match thing.place {
-            Lies::File(path) => self.set_aside(&path),
-            Lies::Record(run) => self.set_run_aside(run),
-            Lies::Row(row) => {
-                let length = u64::from(row.record.extent.length);
-                self.counters.removed(length);
-                match row.place {
-                    Place::Record(volume, offset) => {
-                        self.set_run_aside(Run::of_record((volume, offset), length))?;
-                    }
-                    Place::File | Place::Quarantined => {
-                        self.set_aside(&footer::path(self.site.root, thing.found.id))?;
-                    }
-                }
-                self.site.table.put(&Row { place: Place::Quarantined, ..row })
-            }
-        }
-    }
-
-    fn set_aside(&mut self, path: &Path) -> Result<()> {
+    pub(super) fn set_aside(&mut self, path: &Path) -> Result<()> {
         tracing::error!(path = %path.display(), "it contradicts itself and is set aside");
         quarantine::file(self.site.disk, self.site.root, path)?;
         self.report.quarantined += 1;
@@ -348,7 +254,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    fn set_run_aside(&mut self, run: Run) -> Result<()> {
+    pub(super) fn set_run_aside(&mut self, run: Run) -> Result<()> {
         tracing::error!(?run, "a record contradicts itself and is set aside");
         if quarantine::run(self.site.disk, self.site.root, run)? {
             self.report.quarantined += 1;
@@ -373,21 +279,5 @@ impl Recovery<'_> {
             let rest = volume.bytes().saturating_sub(at);
             self.site.volumes.free(Run { volume: volume.number, offset: at, bytes: rest });
         }
-    }
-}
-
-/// What is to be synced before the table says what became of it.
-#[derive(Default)]
-struct Changed {
-    folders: BTreeSet<PathBuf>,
-    volumes: BTreeSet<u32>,
-}
-
-impl Changed {
-    fn sync(self, site: Site<'_>) -> Result<()> {
-        for number in self.volumes {
-            site.volumes.get(number)?.file.sync()?;
-        }
-        self.folders.iter().try_for_each(|folder| site.disk.sync_dir(folder))
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::ExtentUsage;
 use crate::disk::Disk;
@@ -76,12 +77,16 @@ impl Counters {
 /// Whether a write or a sync failed. Once one did, nobody knows what the kernel still holds, so
 /// nothing is written until the device was opened again.
 #[derive(Debug, Default)]
-pub(super) struct Suspect(OnceLock<String>);
+pub(super) struct Suspect {
+    why: OnceLock<String>,
+    told: Notify,
+}
 
 impl Suspect {
     pub(super) fn set(&self, error: &Error) {
-        if self.0.set(error.to_string()).is_ok() {
+        if self.why.set(error.to_string()).is_ok() {
             tracing::error!(%error, "the device takes no more writes");
+            self.told.notify_waiters();
         }
     }
 
@@ -95,16 +100,28 @@ impl Suspect {
     }
 
     pub(super) fn why(&self) -> Option<String> {
-        self.0.get().cloned()
+        self.why.get().cloned()
     }
 
     /// Refuses when one failed.
     pub(super) fn check(&self) -> Result<()> {
-        match self.0.get() {
-            Some(why) => Err(Error::unavailable(format!("the device is suspect: {why}"))),
-            None => Ok(()),
+        self.why.get().map_or(Ok(()), |why| Err(suspect(why)))
+    }
+
+    /// Waits until one failed.
+    pub(super) async fn failed(&self) -> Error {
+        loop {
+            let told = self.told.notified();
+            if let Some(why) = self.why.get() {
+                return suspect(why);
+            }
+            told.await;
         }
     }
+}
+
+fn suspect(why: &str) -> Error {
+    Error::unavailable(format!("the device is suspect: {why}"))
 }
 
 /// Free space, and how much of it is not for extents.

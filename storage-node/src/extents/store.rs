@@ -19,7 +19,7 @@ use super::row::{Place, Row};
 use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::Volumes;
-use super::{ExtentOptions, RecoveryReport, footer, quarantine, recover};
+use super::{ExtentOptions, RecoveryReport, footer, quarantine, record, recover};
 use crate::disk::{Caching, Disk};
 use crate::index::blocking;
 
@@ -111,13 +111,38 @@ impl Inner {
     /// Opens an extent for reading, and keeps it open for the next reader.
     pub(super) async fn open_extent(store: &Arc<Self>, id: ExtentId) -> Result<Arc<OpenExtent>> {
         let inner = store.clone();
-        match blocking(move || inner.open_blocking(id)).await {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                Self::quarantine(store, id).await;
-                Err(error)
-            }
-            outcome => outcome,
+        let outcome = match store.open_now(id) {
+            Ok(Some(extent)) => Ok(extent),
+            Ok(None) => blocking(move || inner.open_blocking(id)).await,
+            Err(error) => Err(error),
+        };
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
+            Self::quarantine(store, id).await;
         }
+        outcome
+    }
+
+    /// Opens a record whose row and header are in memory; whatever else there is takes longer.
+    fn open_now(&self, id: ExtentId) -> Result<Option<Arc<OpenExtent>>> {
+        let Some(row) = self.table.get_now(id)? else { return Ok(None) };
+        let Place::Record(volume, offset) = row.place else { return Ok(None) };
+        let run = Run::of_record((volume, offset), u64::from(row.record.extent.length));
+        let lease = self.volumes.leases.hold(id, run);
+        if self.table.get_now(id)?.as_ref() != Some(&row) {
+            return Ok(None);
+        }
+        let volume = self.volumes.get(volume)?;
+        let mut header = [0; record::HEADER_BYTES];
+        if volume.file.read_nowait(&mut header, offset)? < header.len() {
+            return Ok(None);
+        }
+        let extent = Arc::new(OpenExtent::record(&row, &volume, run, lease, &header)?);
+        self.opened.insert(id, extent.clone());
+        if self.table.get_now(id)?.as_ref() != Some(&row) {
+            self.opened.remove(&id);
+            return Ok(None);
+        }
+        Ok(Some(extent))
     }
 
     fn open_blocking(&self, id: ExtentId) -> Result<Arc<OpenExtent>> {
@@ -145,7 +170,10 @@ impl Inner {
         if self.table.get(extent.id)?.as_ref() != Some(row) {
             return Err(missing(extent.id));
         }
-        OpenExtent::record(row, &*self.volumes.get(spot.0)?, run, lease)
+        let volume = self.volumes.get(spot.0)?;
+        let mut header = [0; record::HEADER_BYTES];
+        volume.file.read_at(&mut header, run.offset)?;
+        OpenExtent::record(row, &volume, run, lease, &header)
     }
 
     /// Sets aside an extent whose bytes are not what was written.
@@ -236,7 +264,7 @@ impl Inner {
         }
         let mut total = 0;
         for _ in 0..runs_max {
-            match self.volumes.reclaim(self.punch_bytes_min)? {
+            match self.suspect.note(self.volumes.reclaim(self.punch_bytes_min))? {
                 0 => break,
                 bytes => total += bytes,
             }

@@ -17,7 +17,7 @@ pub(super) use memory::MemoryTable;
 const PAGE: usize = 4096;
 /// After so many bytes of new extents their rows are put on disk: after a crash, no more than these
 /// have to be read through.
-const UNFLUSHED_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+const UNFLUSHED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Where the rows are.
 #[derive(Clone)]
@@ -60,6 +60,12 @@ macro_rules! either {
 impl Table {
     pub(super) fn get(&self, id: ExtentId) -> Result<Option<Row>> {
         let row = either!(self, table => table.get(&id))?;
+        row.map(|row| Row::decode(&row)).transpose()
+    }
+
+    /// A row, if it is there and no disk need be asked for it.
+    pub(super) fn get_now(&self, id: ExtentId) -> Result<Option<Row>> {
+        let row = either!(self, table => table.get_now(&id))?;
         row.map(|row| Row::decode(&row)).transpose()
     }
 
@@ -167,6 +173,10 @@ mod memory {
 
         pub(super) fn get(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
             Ok(self.rows.lock().get(id).cloned())
+        }
+
+        pub(super) fn get_now(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
+            self.get(id)
         }
 
         pub(super) fn put(&self, id: &ExtentId, row: &[u8]) -> Result<()> {

@@ -161,8 +161,10 @@ impl Volumes {
     pub(super) fn reclaim(&self, bytes_min: u64) -> Result<u64> {
         let Some(run) = self.space.lock().take_stale(bytes_min) else { return Ok(0) };
         let punched = self.get(run.volume).and_then(|volume| {
-            volume.file.punch(run.offset, run.bytes)?;
-            volume.file.sync()
+            volume.direct.punch(run.offset, run.bytes)?;
+            // An error of bytes that others wrote is told once to each who has the file open. It must
+            // not be told here instead of to the committer.
+            volume.direct.sync()
         });
         self.free(run);
         punched.map(|()| run.bytes)

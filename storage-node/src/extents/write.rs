@@ -1,8 +1,10 @@
 //! The way in: a body becomes a record in a volume or a file of its own.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use futures::future::{Either, select};
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
@@ -19,7 +21,7 @@ use super::seal::Description;
 use super::store::{Claim, Inner};
 use crate::index::blocking;
 
-/// Stores an extent, durably.
+/// Stores an extent, durably. Ends early if the device fails meanwhile, however slow the body is.
 pub(super) async fn write(
     store: &Arc<Inner>,
     new: NewExtent,
@@ -27,6 +29,20 @@ pub(super) async fn write(
     body: ByteStream,
 ) -> Result<ExtentRef> {
     store.suspect.check()?;
+    let written = pin!(take(store, new, birth_ms, body));
+    let failed = pin!(store.suspect.failed());
+    match select(written, failed).await {
+        Either::Left((outcome, _)) => outcome,
+        Either::Right((error, _)) => Err(error),
+    }
+}
+
+async fn take(
+    store: &Arc<Inner>,
+    new: NewExtent,
+    birth_ms: u64,
+    body: ByteStream,
+) -> Result<ExtentRef> {
     let mut gather = Gather::new(body, new.length)?;
     let claim = store.claim(new.id)?;
     let extent = ExtentRef { id: new.id, length: 0, blake3: [0; 32] };

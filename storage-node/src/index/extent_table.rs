@@ -8,7 +8,8 @@
 //!
 //! Rows are a cache of what lies beside the extents themselves: they are written without WAL, and
 //! rebuilt after a crash. Marks exist nowhere else: they are synced, in one batch with the removal.
-//! Every call may touch the disk, so none belongs on a thread that serves connections.
+//! Every call but [`ExtentTable::get_now`] may touch the disk, so none belongs on a thread that
+//! serves connections.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use martlet_protocol::{Error, ExtentId, Result};
 use rocksdb::WriteBatch;
 
-use super::database::{Database, Family};
+use super::database::{Cached, Database, Family};
 use super::options::Caches;
 
 const BY_ID: u8 = 0;
@@ -48,6 +49,14 @@ impl ExtentTable {
     /// The row of an extent.
     pub fn get(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
         self.database.get(Family::Extents, &id.0)
+    }
+
+    /// The row of an extent, if it is there and in memory.
+    pub fn get_now(&self, id: &ExtentId) -> Result<Option<Vec<u8>>> {
+        match self.database.get_cached(Family::Extents, &id.0)? {
+            Cached::Known(row) => Ok(row.map(|row| row.to_vec())),
+            Cached::OnDisk => Ok(None),
+        }
     }
 
     /// Writes the row of an extent.

@@ -101,3 +101,38 @@ async fn a_device_that_is_gone_is_offline_and_says_why() {
     let error = get(&node, 1, 70_000).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_readers_and_writers_do_not_keep_a_device_from_coming_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new(13);
+    let node = Arc::new(open(folder.path(), &disk));
+    let length = 3_000_000;
+    put(&node, 1, length).await.unwrap();
+    let mut slow = node.read_extent(DEVICE, ExtentId([1; 16]), 0..length as u64).await.unwrap();
+    let first = slow.next().await.unwrap().unwrap();
+    let (writer, stalled) = (node.clone(), futures::stream::pending().boxed());
+    let upload = tokio::spawn(async move {
+        let owner = Owner {
+            bucket: BucketId([1; 16]),
+            key: "slow".to_owned(),
+            write_id: WriteId([3; 16]),
+            upload: None,
+            role: ExtentRole::Data,
+            offset: 0,
+        };
+        let new = NewExtent { id: ExtentId([9; 16]), owner, length: Some(60_000_000) };
+        writer.write_extent(DEVICE, new, stalled).await
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    // The next write makes its room, writes, and fails.
+    disk.fail_after(3, Fault::Io);
+    put(&node, 2, 2_000_000).await.unwrap_err();
+    let error = upload.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    becomes(&node, |_| node.metrics().devices[0].reopened == 1).await;
+    becomes(&node, |health| *health == DeviceHealth::Ready).await;
+    let rest: Vec<Bytes> = slow.try_collect().await.unwrap();
+    assert_eq!(first.len() + rest.iter().map(Bytes::len).sum::<usize>(), length);
+    put(&node, 3, length).await.unwrap();
+}

@@ -192,7 +192,8 @@ impl Image {
 
     /// Takes up all space but about `left` bytes; removing the file gives it back.
     pub fn fill(&self, left: u64) -> PathBuf {
-        let path = self.path().join("filler");
+        let fillers = (0..).map(|number| self.path().join(format!("filler-{number}")));
+        let path = fillers.into_iter().find(|path| !path.exists()).unwrap();
         let file = File::create(&path).unwrap();
         let figures = rustix::fs::fstatvfs(&file).unwrap();
         let free = figures.f_bavail * figures.f_frsize;

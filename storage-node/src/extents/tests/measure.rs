@@ -58,7 +58,7 @@ async fn drain(store: &ExtentStore, id: ExtentId, range: Range<u64>) -> u64 {
 #[test]
 #[ignore = "measures for half a minute"]
 fn extents() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {

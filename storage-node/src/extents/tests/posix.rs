@@ -30,7 +30,7 @@ fn read_direct(location: &ExtentLocation) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn extents_lie_raw_and_aligned_where_the_store_says() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let (store, _) = open_real(folder.path());
     for length in [1, 4095, 4096, 4097, 65_537, 1 << 20, (1 << 20) + 1, 5_000_000, 64 << 20] {
         let id = ExtentId::random();
@@ -54,7 +54,7 @@ async fn extents_lie_raw_and_aligned_where_the_store_says() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_without_its_table_finds_every_extent_again() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let lengths = [1, 4096, 70_000, 1 << 20, 3_000_000, 64 << 20];
     let mut ids = Vec::new();
     let (store, _) = open_real(folder.path());
@@ -77,7 +77,7 @@ async fn a_store_without_its_table_finds_every_extent_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_breaks_off_leaves_no_file() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let (store, _) = open_real(folder.path());
     for declared in [None, Some(64 << 20)] {
         let pieces = [Ok(Bytes::from(vec![1; 3_000_000])), Err(Error::invalid("it broke off"))];

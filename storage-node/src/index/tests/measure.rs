@@ -30,7 +30,7 @@ fn per(seconds: f64, count: u64) -> f64 {
 #[test]
 #[ignore = "measures for ten seconds"]
 fn puts_gets_and_lists() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
