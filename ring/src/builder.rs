@@ -1,15 +1,15 @@
 //! What rebuilds the ring: the devices as people want them, the assignment as it is, and the moves
 //! between the two.
 //!
-//! People change devices as often as they like ([`edit`]); nothing moves until they rebalance
-//! ([`rebalance`]). One rebalance is a pure function ([`solve`]) in stages:
+//! People change devices as often as they like (`edit`); nothing moves until they rebalance
+//! (`rebalance`). One rebalance is a pure function (`solve`) in stages:
 //!
-//! 1. [`tree`]: the devices as a tree of regions, zones, nodes.
-//! 2. [`targets`]: what each element of the tree should hold, by weight, distance and overload; the
-//!    bounds for one partition and the quotas over all of them that follow.
-//! 3. [`passes`]: a holder for every replica, then distance, then balance. Replicas are moved one by
-//!    one from who has too much to who needs more, found by a search down the tree ([`rules`]) that
-//!    draws by lot in proportion to need ([`needs`]); [`state`] keeps the counts.
+//! 1. `tree`: the devices as a tree of regions, zones, nodes.
+//! 2. `targets`: what each element of the tree should hold, by weight, distance and overload, and
+//!    the bounds for one partition that follow; `quotas`: whole numbers over all partitions.
+//! 3. `passes`: a holder for every replica, then distance, then balance. Replicas are moved one by
+//!    one from who has too much to who needs more, found by a search down the tree (`rules`) that
+//!    draws by lot in proportion to need (`needs`); `state` keeps the counts.
 //!
 //! Aims, where they conflict, in this order: dead devices, distance within overload, balance, least
 //! movement. Of a partition at most one replica moves in a rebalance, but for those that a removed
@@ -19,6 +19,7 @@ mod chains;
 mod chance;
 mod check;
 mod edit;
+mod exchanges;
 pub(crate) mod file;
 mod needs;
 mod passes;

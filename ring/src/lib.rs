@@ -2,7 +2,7 @@
 //!
 //! A **ring** divides the space of placement hashes into 2^part-power **partitions** and says which
 //! **devices** are the **primaries** of each, one for every replica, and in which order all other
-//! devices stand in for them as **handoffs**. It is immutable: servers load a [ring file](file) and
+//! devices stand in for them as **handoffs**. It is immutable: servers load a [ring file](mod@file) and
 //! ask; [`Ring::check_successor`] decides which newer ring may take its place.
 //!
 //! A [`Builder`] makes rings. It keeps the devices as people want them, with regions, zones, nodes

@@ -11,7 +11,7 @@
 
 /// The slot of a replica that nobody holds.
 pub(crate) const NOBODY: u16 = u16::MAX;
-/// Most devices that a ring can have, so that every slot but [`NOBODY`] names one.
+/// Most devices that a ring can have, so that every 16-bit slot but one names one.
 pub const DEVICES_MAX: usize = u16::MAX as usize;
 /// Most partitions, as a power of two.
 pub const PART_POWER_MAX: u8 = 24;

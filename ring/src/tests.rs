@@ -4,6 +4,7 @@ mod aims;
 mod files;
 mod handoffs;
 mod histories;
+mod movement;
 mod outlook;
 mod scripts;
 mod successors;

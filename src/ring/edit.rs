@@ -28,8 +28,8 @@ pub(super) fn create(args: &CreateArgs) -> Result<(Builder, String, Vec<String>)
     };
     let builder = Builder::create(settings, lineage)?;
     let sentence = format!(
-        "made a builder for 2^{} partitions × {} replicas of policy {} ({})",
-        args.part_power, args.replicas, args.policy, args.policy_name
+        "made a builder for policy {} ({}): 2^{} partitions × {}",
+        args.policy, args.policy_name, args.part_power, args.replicas
     );
     Ok((builder, sentence, vec!["`add` devices next".to_owned()]))
 }
@@ -64,15 +64,15 @@ pub(super) fn edit(builder: &mut Builder, command: &Command) -> Result<Answer, F
         Command::Drain { devices, steps } => drain(builder, devices, *steps),
         Command::SetOverload { overload } => {
             builder.set_overload(*overload)?;
-            Ok(Answer::done(&format!("overload is {overload} now"), vec![NEXT.to_owned()]))
+            Ok(Answer::done(&format!("overload is {overload} now"), &[NEXT.to_owned()]))
         }
         Command::SetReplicas { replicas } => {
             builder.set_replicas(*replicas)?;
-            Ok(Answer::done(&format!("{replicas} replicas from now on"), vec![NEXT.to_owned()]))
+            Ok(Answer::done(&format!("replicas are {replicas} now"), &[NEXT.to_owned()]))
         }
         Command::SetMinPartHours { hours } => {
             builder.set_min_part_hours(*hours);
-            Ok(Answer::done(&format!("min-part-hours is {hours} now"), Vec::new()))
+            Ok(Answer::done(&format!("min-part-hours is {hours} now"), &[]))
         }
         Command::IncreasePartPower => increase_part_power(builder),
         Command::Settle => settle(builder),
@@ -81,7 +81,7 @@ pub(super) fn edit(builder: &mut Builder, command: &Command) -> Result<Answer, F
             let sentence = "the next rebalance may move what moved lately";
             let note = "servers refuse a ring that moves a partition again before they are done \
                         with it; it is taken once they are";
-            Ok(Answer::done(sentence, vec![note.to_owned()]))
+            Ok(Answer::done(sentence, &[note.to_owned()]))
         }
         other => unreachable!("{other:?} changes no builder"),
     }
@@ -105,7 +105,7 @@ fn add(builder: &mut Builder, args: &AddArgs) -> Result<Answer, Failure> {
     };
     let mut notes = vec![NEXT.to_owned()];
     notes.extend(builder.advice());
-    let mut answer = Answer::done(&sentence, notes);
+    let mut answer = Answer::done(&sentence, &notes);
     answer.json["ids"] = json!(ids);
     Ok(answer)
 }
@@ -149,7 +149,7 @@ fn remove(builder: &mut Builder, words: &[String], force: bool) -> Result<Answer
     for device in &devices {
         builder.remove(device.id, force)?;
     }
-    Ok(Answer::done(&format!("removed {}", name(&devices)), vec![NEXT.to_owned()]))
+    Ok(Answer::done(&format!("removed {}", name(&devices)), &[NEXT.to_owned()]))
 }
 
 fn set_weight(builder: &mut Builder, word: &str, weight: f64) -> Result<Answer, Failure> {
@@ -158,7 +158,7 @@ fn set_weight(builder: &mut Builder, word: &str, weight: f64) -> Result<Answer, 
         builder.set_weight(device.id, weight)?;
     }
     let sentence = format!("weight of {} is {weight} now", name(&devices));
-    Ok(Answer::done(&sentence, vec![NEXT.to_owned()]))
+    Ok(Answer::done(&sentence, &[NEXT.to_owned()]))
 }
 
 fn set_info(builder: &mut Builder, args: &InfoArgs) -> Result<Answer, Failure> {
@@ -170,7 +170,7 @@ fn set_info(builder: &mut Builder, args: &InfoArgs) -> Result<Answer, Failure> {
     let info = DeviceInfo { address: address.clone(), name: name.clone(), meta: meta.clone() };
     builder.set_info(device.id, info)?;
     let note = "servers learn of it with the ring that the next `rebalance` makes; no data moves";
-    Ok(Answer::done(&format!("changed what is known of {}", device.id), vec![note.to_owned()]))
+    Ok(Answer::done(&format!("changed what is known of {}", device.id), &[note.to_owned()]))
 }
 
 fn drain(builder: &mut Builder, words: &[String], steps: u32) -> Result<Answer, Failure> {
@@ -180,14 +180,14 @@ fn drain(builder: &mut Builder, words: &[String], steps: u32) -> Result<Answer, 
     }
     let sentence = format!("draining {} in {steps} rebalances", name(&devices));
     let note = "`rebalance` takes the first step; `remove` them when they are empty";
-    Ok(Answer::done(&sentence, vec![note.to_owned()]))
+    Ok(Answer::done(&sentence, &[note.to_owned()]))
 }
 
 fn increase_part_power(builder: &mut Builder) -> Result<Answer, Failure> {
     let power = builder.increase_part_power()?;
     let mut notes = builder.advice();
     notes.push("each partition is two now, where it was: no data moves".to_owned());
-    Ok(Answer::done(&format!("2^{power} partitions from now on"), notes))
+    Ok(Answer::done(&format!("2^{power} partitions from now on"), &notes))
 }
 
 fn settle(builder: &mut Builder) -> Result<Answer, Failure> {
@@ -198,5 +198,5 @@ fn settle(builder: &mut Builder) -> Result<Answer, Failure> {
     };
     let notes =
         if settled == 0 { Vec::new() } else { vec!["`write-ring` tells servers".to_owned()] };
-    Ok(Answer::done(&sentence, notes))
+    Ok(Answer::done(&sentence, &notes))
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::args::Command;
 use super::select::select;
 use super::session::Answer;
-use super::text::{bar, count, counted, deviation, row, table};
+use super::text::{bar, count, counted, deviation, row, say, table};
 use super::tree;
 use crate::failure::Failure;
 
@@ -18,7 +18,7 @@ const WORST: usize = 20;
 /// Answers a command that changes nothing.
 pub(super) fn look(builder: &Builder, path: &Path, command: &Command) -> Result<Answer, Failure> {
     match command {
-        Command::Show { depth } => tree::show(builder, path, *depth),
+        Command::Show { depth } => Ok(tree::show(builder, path, *depth)),
         Command::Balance { all } => balance(builder, *all),
         Command::Dispersion => dispersion(builder),
         Command::Search { devices } => search(builder, devices),
@@ -56,7 +56,10 @@ fn balance(builder: &Builder, all: bool) -> Result<Answer, Failure> {
     }
     text += &table(&rows, &[2, 3, 4, 5]);
     if shown < order.len() {
-        text += &format!("and {} that deviate less; --all names them\n", order.len() - shown);
+        say(
+            &mut text,
+            format_args!("and {} that deviate less; --all names them\n", order.len() - shown),
+        );
     }
     Ok(Answer::new(text, &json!({ "balance": figures.balance, "devices": figures.devices })))
 }
@@ -78,8 +81,12 @@ fn dispersion(builder: &Builder) -> Result<Answer, Failure> {
         }));
         text += &table(&rows, &[1, 2]);
     }
-    text +=
-        &format!("overload is {overload:.4}; as far apart as devices allow takes {required:.4}\n");
+    say(
+        &mut text,
+        format_args!(
+            "overload is {overload:.4}; as far apart as devices allow takes {required:.4}\n"
+        ),
+    );
     let json = json!({
         "dispersion": figures.dispersion,
         "crowded": figures.crowded,
@@ -118,7 +125,7 @@ fn validate(builder: &Builder) -> Result<Answer, Failure> {
     if builder.is_changed() {
         notes.push("devices or settings have changed since the last rebalance".to_owned());
     }
-    Ok(Answer::done("every replica has a device of its own", notes))
+    Ok(Answer::done("every replica has a device of its own", &notes))
 }
 
 fn history(builder: &Builder) -> Answer {
@@ -146,26 +153,35 @@ pub(super) fn diff(old: &Path, new: &Path) -> Result<Answer, Failure> {
     let diff = Diff::new(&Ring::load(old)?, &Ring::load(new)?)?;
     let mut text = format!("epoch {} → {}\n", diff.epoch.0, diff.epoch.1);
     if diff.part_power.0 != diff.part_power.1 {
-        text += &format!("partitions 2^{} → 2^{}\n", diff.part_power.0, diff.part_power.1);
+        say(
+            &mut text,
+            format_args!("partitions 2^{} → 2^{}\n", diff.part_power.0, diff.part_power.1),
+        );
     }
     if diff.replicas.0.to_bits() != diff.replicas.1.to_bits() {
-        text += &format!("replicas {} → {}\n", diff.replicas.0, diff.replicas.1);
+        say(&mut text, format_args!("replicas {} → {}\n", diff.replicas.0, diff.replicas.1));
     }
-    text += &format!("balance {:.2} % → {:.2} %\n", diff.balance.0, diff.balance.1);
-    text += &format!("dispersion {:.2} % → {:.2} %\n", diff.dispersion.0, diff.dispersion.1);
+    say(&mut text, format_args!("balance {:.2} % → {:.2} %\n", diff.balance.0, diff.balance.1));
+    say(
+        &mut text,
+        format_args!("dispersion {:.2} % → {:.2} %\n", diff.dispersion.0, diff.dispersion.1),
+    );
     for device in &diff.added {
-        text += &format!("added {} {device} weight {}\n", device.id, device.weight);
+        say(&mut text, format_args!("added {} {device} weight {}\n", device.id, device.weight));
     }
     for device in &diff.removed {
-        text += &format!("removed {} {device} weight {}\n", device.id, device.weight);
+        say(&mut text, format_args!("removed {} {device} weight {}\n", device.id, device.weight));
     }
     for (was, is) in &diff.changed {
         text += &changed(was, is);
     }
-    text += &format!(
-        "{} on other devices, of {}\n",
-        counted(diff.replicas_moved, "replica"),
-        counted(diff.partitions, "partition")
+    say(
+        &mut text,
+        format_args!(
+            "{} on other devices, of {}\n",
+            counted(diff.replicas_moved, "replica"),
+            counted(diff.partitions, "partition")
+        ),
     );
     let mut rows = vec![row(["device", "in", "out"])];
     for (id, (came, went)) in &diff.by_device {

@@ -8,7 +8,7 @@ use martlet_ring::{DevicePlan, Plan, Usage};
 use serde::Deserialize;
 
 use super::args::PlanArgs;
-use super::text::{count, counted, row, size, table};
+use super::text::{count, counted, row, say, size, table};
 use crate::failure::Failure;
 
 /// Usage by device, as people write it or as a server reports it.
@@ -39,7 +39,7 @@ pub(super) fn read_usage(file: &Path) -> Result<BTreeMap<DeviceId, Usage>, Failu
         ))
     };
     match serde_json::from_str(&text).map_err(|_| unclear())? {
-        UsageFile::Reported { devices } => Ok(devices.into_iter().map(from_report).collect()),
+        UsageFile::Reported { devices } => Ok(devices.iter().map(from_report).collect()),
         UsageFile::Given(given) => given
             .into_iter()
             .map(|(id, usage)| {
@@ -50,7 +50,7 @@ pub(super) fn read_usage(file: &Path) -> Result<BTreeMap<DeviceId, Usage>, Failu
     }
 }
 
-fn from_report(report: Reported) -> (DeviceId, Usage) {
+fn from_report(report: &Reported) -> (DeviceId, Usage) {
     let used = report.total_bytes.saturating_sub(report.free_bytes);
     (DeviceId(report.device), Usage { used, capacity: report.total_bytes })
 }
@@ -61,23 +61,26 @@ pub(super) fn plan(plan: &Plan, usage: &BTreeMap<DeviceId, Usage>, args: &PlanAr
         return "no data would move\n".to_owned();
     }
     let mut text = format!(
-        "{} would move, of {}",
+        "{} would be copied, of {}",
         counted(plan.replicas, "replica"),
         counted(plan.partitions, "partition")
     );
     if usage.is_empty() {
         text += "; with --usage this says how many bytes, how long it takes, and how full devices get\n";
     } else {
-        text += &format!(
-            ": {}, in {:.1} hours at {} a second for each device\n",
-            size(plan.bytes),
-            plan.hours,
-            size(args.bandwidth.0)
+        say(
+            &mut text,
+            format_args!(
+                ": {}, in {:.1} hours at {} a second for each device\n",
+                size(plan.bytes),
+                plan.hours,
+                size(args.bandwidth.0)
+            ),
         );
     }
     text += &devices(plan, !usage.is_empty());
     for warning in &plan.warnings {
-        text += &format!("warning: {warning}\n");
+        say(&mut text, format_args!("warning: {warning}\n"));
     }
     text
 }

@@ -24,7 +24,7 @@ pub(super) fn rebalance(
     let before = builder.epoch();
     let report = builder.rebalance(occasion(builder, args, now_ms))?;
     builder.validate()?;
-    let mut answer = Answer::done(&sentence(&report, before), notes(builder, &report));
+    let mut answer = Answer::done(&sentence(&report, before), &notes(builder, &report));
     answer.json["report"] = json!(report);
     Ok(answer)
 }
@@ -120,7 +120,7 @@ pub(super) fn write_ring(
     check_replaced(&ring, &to)?;
     ring.save(&to)?;
     let sentence = format!("wrote the ring of epoch {} to {}", ring.epoch(), to.display());
-    let mut answer = Answer::done(&sentence, Vec::new());
+    let mut answer = Answer::done(&sentence, &[]);
     answer.json["epoch"] = json!(ring.epoch());
     answer.json["file"] = json!(to);
     answer.json["blake3"] = json!(hex::encode(ring.hash()));

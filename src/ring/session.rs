@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{Command, RingArgs};
+use super::text::say;
 use super::{edit, locate, look, rebalance};
 use crate::failure::Failure;
 
@@ -28,10 +29,10 @@ impl Answer {
     }
 
     /// That something was done, in a sentence, and what should be thought of.
-    pub(super) fn done(sentence: &str, advice: Vec<String>) -> Self {
+    pub(super) fn done(sentence: &str, advice: &[String]) -> Self {
         let mut text = sentence.to_owned();
-        for line in &advice {
-            text += &format!("\n  note: {line}");
+        for line in advice {
+            say(&mut text, format_args!("\n  note: {line}"));
         }
         Self::new(text, &json!({ "done": sentence, "notes": advice }))
     }
@@ -89,7 +90,7 @@ impl Session<'_> {
         };
         self.record(&mut builder, &sentence);
         builder.save(self.path)?;
-        Ok((Answer::done(&sentence, advice), builder.standing().ok()))
+        Ok((Answer::done(&sentence, &advice), builder.standing().ok()))
     }
 
     /// Changes the builder and writes it again.

@@ -85,11 +85,14 @@ fn replay(script: &str) -> String {
         } else if let Some(name) = line.strip_prefix("$ file ") {
             let mut content = String::new();
             while let Some(line) = lines.next_if(|line| line.starts_with("| ")) {
-                content += &format!("{}\n", &line[2..]);
+                writeln!(content, "{}", &line[2..]).unwrap();
             }
             std::fs::write(stage.path(name), &content).unwrap();
-            let quoted: String = content.lines().map(|line| format!("| {line}\n")).collect();
-            writeln!(text, "{line}\n{quoted}").unwrap();
+            writeln!(text, "{line}").unwrap();
+            for quoted in content.lines() {
+                writeln!(text, "| {quoted}").unwrap();
+            }
+            text.push('\n');
         } else if let Some(command) = line.strip_prefix("$ ") {
             writeln!(text, "{line}\n{}", stage.run(command)).unwrap();
         }

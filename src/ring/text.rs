@@ -1,5 +1,7 @@
 //! Answers for people: aligned columns, bars, numbers.
 
+use std::fmt::{self, Write};
+
 /// Cells of a bar; a device that holds exactly its share fills those up to the mark.
 const BAR_CELLS: u32 = 20;
 const SHARE_CELLS: u32 = 14;
@@ -88,6 +90,11 @@ pub(super) fn count(number: u64) -> String {
 /// `1 device`, `2 devices`.
 pub(super) fn counted(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// Writes to the end of a text.
+pub(super) fn say(text: &mut String, what: fmt::Arguments<'_>) {
+    text.write_fmt(what).expect("a string takes all that is written");
 }
 
 /// A row of cells.

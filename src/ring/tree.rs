@@ -7,8 +7,7 @@ use serde_json::json;
 
 use super::args::Depth;
 use super::session::Answer;
-use super::text::{bar, count, counted, deviation, row, table};
-use crate::failure::Failure;
+use super::text::{bar, count, counted, deviation, row, say, table};
 
 /// Up to so many devices are named one by one unless a depth is asked for.
 const DEVICES_SHOWN: usize = 64;
@@ -20,11 +19,7 @@ struct Leaf<'a> {
 }
 
 /// The tree.
-pub(super) fn show(
-    builder: &Builder,
-    path: &Path,
-    depth: Option<Depth>,
-) -> Result<Answer, Failure> {
+pub(super) fn show(builder: &Builder, path: &Path, depth: Option<Depth>) -> Answer {
     let figures = Figures::of_builder(builder).ok();
     let mut leaves: Vec<Leaf<'_>> = builder
         .devices()
@@ -46,7 +41,7 @@ pub(super) fn show(
         text += &table(&rows, &[1, 2, 3, 4, 5]);
     }
     for device in builder.removed() {
-        text += &format!("{} {device} goes with the next rebalance\n", device.id);
+        say(&mut text, format_args!("{} {device} goes with the next rebalance\n", device.id));
     }
     let json = json!({
         "settings": builder.settings(),
@@ -58,7 +53,7 @@ pub(super) fn show(
         "removed": builder.removed().collect::<Vec<_>>(),
         "figures": figures,
     });
-    Ok(Answer::new(text, &json))
+    Answer::new(text, &json)
 }
 
 fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
@@ -77,16 +72,21 @@ fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
         settings.overload
     );
     if let Some(figures) = figures {
-        text +=
-            &format!(", balance {:.2} %, dispersion {:.2} %", figures.balance, figures.dispersion);
+        say(
+            &mut text,
+            format_args!(
+                ", balance {:.2} %, dispersion {:.2} %",
+                figures.balance, figures.dispersion
+            ),
+        );
     }
     text.push('\n');
     if builder.moving() > 0 {
-        text += &format!("{} moving\n", counted(builder.moving() as u64, "replica"));
+        say(&mut text, format_args!("{} moving\n", counted(builder.moving() as u64, "replica")));
     }
     let draining = builder.draining().count() as u64;
     if draining > 0 {
-        text += &format!("{} draining\n", counted(draining, "device"));
+        say(&mut text, format_args!("{} draining\n", counted(draining, "device")));
     }
     if builder.is_changed() {
         text += "changed since the last rebalance\n";

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use super::needs::Needs;
+use super::passes::Scope;
 use super::rules::Strictness;
 use super::state::{Replica, State, Whose};
 use super::tree::{LEAF, ROOT};
@@ -21,14 +22,14 @@ type Link = Option<Replica>;
 
 impl State<'_> {
     /// Makes chains until there are no more, or the searches are used up. Says whether it made any.
-    pub(super) fn chains(&mut self) -> bool {
+    pub(super) fn chains(&mut self, scope: Scope) -> bool {
         let mut searches_left = SEARCHES_MAX;
         let mut made = false;
-        let mut held = self.movable_by_holder();
+        let mut held = self.held_in(scope);
         while self.excess > 0
-            && let Some((links, last)) = self.search(&held, &mut searches_left)
+            && let Some((links, last)) = self.search(&held, scope, &mut searches_left)
         {
-            match self.make(&links, last) {
+            match self.make(&links, last, scope) {
                 Ok(()) => made = true,
                 Err(obstacle) => {
                     held[usize::from(self.slot(obstacle))].retain(|replica| *replica != obstacle);
@@ -38,10 +39,13 @@ impl State<'_> {
         made
     }
 
-    fn movable_by_holder(&self) -> Vec<Vec<Replica>> {
+    /// For each device the replicas on it that may be touched.
+    fn held_in(&self, scope: Scope) -> Vec<Vec<Replica>> {
         let mut held = vec![Vec::new(); self.rules.tree.paths.len()];
         for partition in 0..self.table.parts() {
-            for replica in self.replicas(partition).filter(|replica| self.is_movable(*replica)) {
+            for replica in
+                self.replicas(partition).filter(|replica| self.may_touch(*replica, scope))
+            {
                 held[usize::from(self.slot(replica))].push(replica);
             }
         }
@@ -52,13 +56,14 @@ impl State<'_> {
     fn search(
         &mut self,
         held: &[Vec<Replica>],
+        scope: Scope,
         searches_left: &mut usize,
     ) -> Option<(Vec<Link>, u16)> {
         let mut links: Vec<Link> = vec![None; held.len()];
         let (mut unmet, mut queue) = self.unmet_and_over();
         while let Some(from) = queue.pop_front() {
             for &replica in &held[usize::from(from)] {
-                if self.slot(replica) != from || !self.is_movable(replica) {
+                if self.slot(replica) != from || !self.may_touch(replica, scope) {
                     continue;
                 }
                 while unmet.of(ROOT) > 0 {
@@ -94,12 +99,12 @@ impl State<'_> {
 
     /// Makes a chain from its end, or nothing of it: two of its replicas may be of one partition, of
     /// which only one may move. Then it says which replica was in the way.
-    fn make(&mut self, links: &[Link], last: u16) -> Result<(), Replica> {
+    fn make(&mut self, links: &[Link], last: u16, scope: Scope) -> Result<(), Replica> {
         let mut done: Vec<(Replica, u16)> = Vec::new();
         let mut to = last;
         while let Some(replica) = links[usize::from(to)] {
             let from = self.slot(replica);
-            if !self.is_movable(replica) || !self.may_take(replica, to) {
+            if !self.may_touch(replica, scope) || !self.may_take(replica, to) {
                 for (replica, holder) in done.into_iter().rev() {
                     self.assign(replica, holder);
                 }

@@ -1,7 +1,7 @@
 //! The stages of a rebalance, in the order of its aims: give every replica a holder, spread what is
 //! too close together, then move replicas from those who hold too much to those who need more.
 //!
-//! (`chains`, beside this file, does what is left of that.)
+//! (`exchanges` and `chains`, beside this file, do what is left of that.)
 //!
 //! Every pass walks all partitions once, in an order that looks like chance. No pass adds a fault
 //! (two replicas too close together), and the balancing ones only ever lower the excess, so they
@@ -10,6 +10,7 @@
 use super::needs::Needs;
 use super::rules::Strictness;
 use super::state::{Replica, State, Whose};
+use super::tree::LEAF;
 use crate::table::NOBODY;
 
 /// Walks in which a pass may still find something; each finds far less than the one before.
@@ -26,26 +27,38 @@ pub(super) enum Scope {
     Movable,
 }
 
+/// What came of a walk for distance.
+struct Spread {
+    has_moved: bool,
+    /// Whether some partition's replicas are still closer together than they should be.
+    is_faulty: bool,
+}
+
 impl State<'_> {
-    fn may_touch(&self, replica: Replica, scope: Scope) -> bool {
+    pub(super) fn may_touch(&self, replica: Replica, scope: Scope) -> bool {
         match scope {
             Scope::Free => self.is_free(replica),
             Scope::Movable => self.is_movable(replica),
         }
     }
 
-    /// Runs all stages.
-    pub(super) fn run(&mut self) {
+    /// Runs all stages. Says whether nothing is left to wish for.
+    pub(super) fn run(&mut self) -> bool {
         self.fill();
         self.balance(Scope::Free);
+        self.chain(Scope::Free);
         for _ in 0..WALKS_MAX {
             let spread = self.spread();
             let balanced = self.balance(Scope::Free) | self.balance(Scope::Movable);
-            let chained = self.excess > 0 && self.chains();
-            if !spread && !balanced && !chained {
+            if self.excess == 0 && !spread.is_faulty {
+                return true;
+            }
+            let chained = self.chain(Scope::Movable);
+            if !spread.has_moved && !balanced && !chained {
                 break;
             }
         }
+        false
     }
 
     /// Gives every replica that has none a holder: one who needs more and keeps it apart from the
@@ -71,18 +84,17 @@ impl State<'_> {
     }
 
     /// Moves replicas that are too close to others, or on devices that should hold nothing.
-    fn spread(&mut self) -> bool {
-        let mut moved = false;
+    fn spread(&mut self) -> Spread {
+        let mut spread = Spread { has_moved: false, is_faulty: false };
         for partition in self.chance.walk(self.table.part_power()) {
-            for _ in 0..self.table.width() {
-                let faults = self.rules.faults(self.table.row(partition));
-                if faults == 0 || !self.spread_one(partition, faults) {
-                    break;
-                }
-                moved = true;
+            let mut faults = self.rules.faults(self.table.row(partition));
+            while faults > 0 && self.spread_one(partition, faults) {
+                spread.has_moved = true;
+                faults = self.rules.faults(self.table.row(partition));
             }
+            spread.is_faulty |= faults > 0;
         }
-        moved
+        spread
     }
 
     /// Makes the one move that leaves the fewest faults, if it leaves fewer than there are.
@@ -114,6 +126,9 @@ impl State<'_> {
     /// between. Says whether it moved any.
     fn balance(&mut self, scope: Scope) -> bool {
         let before = self.excess;
+        if scope == Scope::Free && !self.has_free() {
+            return false;
+        }
         for _ in 0..WALKS_MAX {
             let excess = self.excess;
             if excess > 0 {
@@ -122,11 +137,22 @@ impl State<'_> {
             if self.excess > 0 {
                 self.relay(scope);
             }
+            if self.excess > 0 && scope == Scope::Movable {
+                self.exchange();
+            }
             if self.excess == excess {
                 break;
             }
         }
         self.excess < before
+    }
+
+    /// Moves over several between, where that is worth a search: while others move and much is
+    /// left to move, a later rebalance has it easier.
+    fn chain(&mut self, scope: Scope) -> bool {
+        let is_little = self.excess <= self.rules.tree.level(LEAF).len() as u64;
+        let is_stuck = scope == Scope::Movable && !self.has_free();
+        self.excess > 0 && (is_little || is_stuck) && self.chains(scope)
     }
 
     /// Moves from over to below.

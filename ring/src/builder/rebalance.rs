@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use martlet_protocol::Partition;
 use serde::Serialize;
 
-use super::solve::Problem;
+use super::solve::{Problem, Solution};
 use super::{Begun, Builder, LONG_AGO_MS};
 use crate::error::{Error, Result};
 use crate::figures::Figures;
@@ -46,18 +46,34 @@ pub struct Report {
     pub rebalances_to_go: u32,
 }
 
+/// What one rebalance did to the assignment.
+struct Step {
+    moved: u64,
+    placed: u64,
+    locked: u64,
+    /// Whether the next one would find nothing to do.
+    is_final: bool,
+}
+
 impl Builder {
     /// Makes the assignment follow the devices.
     pub fn rebalance(&mut self, occasion: Occasion) -> Result<Report> {
         self.check_can_rebalance(occasion.now_ms)?;
         let was = (self.table.clone(), self.moves.clone());
-        let mut report = self.step(occasion)?;
+        let step = self.step(occasion);
         if self.changed || was.0 != self.table || was.1 != self.moves {
             self.commit()?;
         }
-        report.epoch = self.epoch;
-        report.rebalances_to_go = self.rebalances_to_go(occasion)?;
-        Ok(report)
+        let figures = Figures::of_builder(self)?;
+        Ok(Report {
+            epoch: self.epoch,
+            moved: step.moved,
+            placed: step.placed,
+            locked: step.locked,
+            balance: figures.balance,
+            dispersion: figures.dispersion,
+            rebalances_to_go: self.rebalances_to_go(&step, occasion),
+        })
     }
 
     fn check_can_rebalance(&self, now_ms: u64) -> Result<()> {
@@ -94,7 +110,7 @@ impl Builder {
     }
 
     /// Ages moves, solves, and takes over the solution.
-    fn step(&mut self, occasion: Occasion) -> Result<Report> {
+    fn step(&mut self, occasion: Occasion) -> Step {
         let now_ms = occasion.now_ms;
         let mut moves = std::mem::take(&mut self.moves);
         moves.retain(|begun| self.is_young(begun, now_ms));
@@ -117,22 +133,13 @@ impl Builder {
             locked: &locked,
             seed: occasion.seed,
         };
-        let solution = problem.solve(shaped.clone());
+        let Solution { table, moved, placed, is_final } = problem.solve(shaped.clone());
         let locked = locked.iter().filter(|locked| **locked).count() as u64;
-        self.note_moves(&shaped, &solution.table, now_ms);
-        self.table = Some(solution.table);
+        self.note_moves(&shaped, &table, now_ms);
+        self.table = Some(table);
         self.forget_removed();
         self.follow_handoff_unit();
-        let figures = Figures::of_builder(self)?;
-        Ok(Report {
-            epoch: self.epoch,
-            moved: solution.moved,
-            placed: solution.placed,
-            locked,
-            balance: figures.balance,
-            dispersion: figures.dispersion,
-            rebalances_to_go: 0,
-        })
+        Step { moved, placed, locked, is_final }
     }
 
     /// The assignment in the shape that the number of replicas asks for.
@@ -216,35 +223,23 @@ impl Builder {
     }
 
     /// How many rebalances after this one would still move something, if each were let finish.
-    fn rebalances_to_go(&self, occasion: Occasion) -> Result<u32> {
+    fn rebalances_to_go(&self, this: &Step, occasion: Occasion) -> u32 {
+        if this.is_final && self.drains.is_empty() {
+            return 0;
+        }
         let mut ahead = self.clone();
-        for step in 0..AHEAD_MAX {
-            if ahead.drains.is_empty() && ahead.rests() {
-                return Ok(step);
-            }
+        for count in 0..AHEAD_MAX {
             ahead.moves.clear();
             let draining = !ahead.drains.is_empty();
-            let report = ahead.step(Occasion { seed: occasion.seed, ..occasion })?;
-            if report.moved == 0 && !draining {
-                return Ok(step);
+            let step = ahead.step(occasion);
+            if step.moved == 0 && !draining {
+                return count;
+            }
+            if step.is_final && ahead.drains.is_empty() {
+                return count + 1;
             }
         }
-        Ok(AHEAD_MAX)
-    }
-
-    /// Whether every device has its quota and nothing lies too close: quick to see, so that the
-    /// usual rebalance need not look ahead.
-    fn rests(&self) -> bool {
-        let Some(table) = &self.table else { return false };
-        let problem = Problem {
-            devices: &self.devices,
-            removed: &self.removed,
-            replicas: self.settings.replicas,
-            overload: self.settings.overload,
-            locked: &[],
-            seed: 0,
-        };
-        problem.is_solved_by(table)
+        AHEAD_MAX
     }
 
     /// The ring as a rebalance would make it, and its report; nothing changes.

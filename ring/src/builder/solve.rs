@@ -5,7 +5,7 @@ use super::quotas::quotas;
 use super::rules::Rules;
 use super::state::State;
 use super::targets::Targets;
-use super::tree::{LEAF, ROOT, Tree};
+use super::tree::{ROOT, Tree};
 use crate::device::Device;
 use crate::table::{NOBODY, Table};
 
@@ -33,6 +33,9 @@ pub(super) struct Solution {
     pub(super) moved: u64,
     /// Replicas that had nobody, or a removed device.
     pub(super) placed: u64,
+    /// Whether every device has its quota and nothing lies too close, so that the next rebalance
+    /// would find nothing to do.
+    pub(super) is_final: bool,
 }
 
 impl Problem<'_> {
@@ -52,23 +55,8 @@ impl Problem<'_> {
         let quotas = quotas(&targets, &tree, table.parts(), total, &held);
         let rules = Rules::new(tree, targets.bounds());
         let mut state = State::new(rules, table, self.locked, quotas, Chance::new(self.seed));
-        state.run();
-        Solution { moved: state.departures(), placed, table: state.into_table() }
-    }
-
-    /// Whether a table has everything where it should be.
-    pub(super) fn is_solved_by(&self, table: &Table) -> bool {
-        let tree = self.tree();
-        let targets = Targets::new(&tree, self.devices, self.replicas, self.overload);
-        let held = held(&tree, table);
-        let total = u32::try_from(table.replicas_total()).expect("at most 2^24 times 64 replicas");
-        let quotas = quotas(&targets, &tree, table.parts(), total, &held);
-        let is_full = |leaf: u32| held[leaf as usize] == quotas[leaf as usize];
-        if !tree.level(LEAF).all(is_full) {
-            return false;
-        }
-        let rules = Rules::new(tree, targets.bounds());
-        table.rows().all(|(_, row)| rules.faults(row) == 0)
+        let is_final = state.run();
+        Solution { moved: state.departures(), placed, is_final, table: state.into_table() }
     }
 
     /// Takes everything from the removed devices. Says how many replicas have no holder.

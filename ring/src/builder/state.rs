@@ -22,6 +22,8 @@ pub(super) struct State<'a> {
     origin: Table,
     /// Partitions of which no replica may move that has a holder.
     locked: &'a [bool],
+    /// Replicas whose move costs nothing: those that had nobody, or have left who held them.
+    free: u64,
     /// For each partition, how many replicas that had a holder have left it: at most one.
     departed: Vec<u8>,
     /// Partitions in which some replica had nobody: those that have a holder stay where they are
@@ -65,11 +67,14 @@ impl<'a> State<'a> {
         let departed = vec![0; table.parts() as usize];
         let bare = bare_partitions(&table);
         let origin = table.clone();
+        let nobodies = |row: &[u16]| row.iter().filter(|slot| **slot == NOBODY).count() as u64;
+        let free = table.rows().map(|(_, row)| nobodies(row)).sum();
         Self {
             rules,
             table,
             origin,
             locked,
+            free,
             departed,
             bare,
             held,
@@ -92,11 +97,34 @@ impl<'a> State<'a> {
         self.held[leaf] > self.quotas[leaf]
     }
 
+    /// Whether a device holds less than its quota.
+    #[inline]
+    pub(super) fn is_below(&self, slot: u16) -> bool {
+        self.needs.of(self.rules.tree.leaf(slot)) > 0
+    }
+
+    /// Who held a replica before; nobody, if that device was removed.
+    #[inline]
+    pub(super) fn origin(&self, replica: Replica) -> u16 {
+        self.origin.row(replica.partition)[replica.column]
+    }
+
+    /// Whether a replica of a partition has left its device to make room, and no other was lost.
+    pub(super) fn has_departed(&self, partition: u32) -> bool {
+        let partition = partition as usize;
+        self.departed[partition] == 1 && !self.bare[partition] && !self.locked[partition]
+    }
+
     /// Whether moving a replica costs nothing: it had no holder before, or has left it already.
     #[inline]
     pub(super) fn is_free(&self, replica: Replica) -> bool {
-        let origin = self.origin.row(replica.partition)[replica.column];
+        let origin = self.origin(replica);
         origin == NOBODY || origin != self.slot(replica)
+    }
+
+    /// Whether there are such replicas.
+    pub(super) fn has_free(&self) -> bool {
+        self.free > 0
     }
 
     /// Whether a replica may move at all.
@@ -111,11 +139,13 @@ impl<'a> State<'a> {
     /// Gives a replica to another device, or to nobody.
     pub(super) fn assign(&mut self, replica: Replica, to: u16) {
         let from = self.slot(replica);
-        let origin = self.origin.row(replica.partition)[replica.column];
+        let origin = self.origin(replica);
         let departed = &mut self.departed[replica.partition as usize];
         if origin != NOBODY {
             *departed += u8::from(to != origin);
             *departed -= u8::from(from != origin);
+            self.free += u64::from(to != origin);
+            self.free -= u64::from(from != origin);
         }
         self.table.row_mut(replica.partition)[replica.column] = to;
         if from != NOBODY {

@@ -228,3 +228,18 @@ fn version_1_is_read_for_ever() {
 
 const GOLDEN_MOVES: usize = 28;
 const GOLDEN_PRIMARIES: [u32; 3] = [4, 1, 6];
+
+/// Golden: an embedded server deals its ring afresh at each start, so a rebalance that decided
+/// otherwise in a later version would look for data where it isn't.
+#[test]
+fn rings_dealt_afresh_are_the_same_in_every_version() {
+    let devices: Vec<_> =
+        (0..5).map(|id| crate::testing::device(id, 1, 1 + id % 3, &format!("n{id}"))).collect();
+    let dealt = |replicas| {
+        let ring = Ring::of_devices(martlet_protocol::PolicyId(0), replicas, &devices).unwrap();
+        let holders = ring.partitions().flat_map(|partition| ring.primaries(partition));
+        let bytes: Vec<u8> = holders.map(|id| u8::try_from(id.0).unwrap()).collect();
+        blake3::hash(&bytes).to_hex()[..16].to_owned()
+    };
+    assert_eq!([dealt(1), dealt(3)], ["cab8f10af2bca909", "5429b790e4a25851"]);
+}
