@@ -41,8 +41,9 @@ def main(names):
         server.start()
         for name in names:
             passed += run(name, server, folder)
-        if server.stop() != 0:
-            print(f"the server did not end cleanly:\n{server.log()}")
+        if server.stop() != 0 or server.complaints():
+            complaints = "\n".join(server.complaints())
+            print(f"something went wrong in the server:\n{complaints}\n{server.log()}")
             passed = min(passed, len(names) - 1)
     finally:
         server.kill()
@@ -105,6 +106,7 @@ def environment(name, server, work):
         "MARTLET_ENDPOINT": server.endpoint,
         "MARTLET_HOST": server.host,
         "MARTLET_BUCKET": f"with-{name}",
+        "MARTLET_ODD_KEYS": str(HERE / "roundtrips/odd_keys.json"),
         "AWS_ACCESS_KEY_ID": harness.ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": harness.SECRET_KEY,
         "AWS_REGION": harness.REGION,

@@ -21,25 +21,22 @@ and, where the client has such a thing,
 What a client has no way to do it names in `without`, with the reason; those steps are told as left out.
 """
 
+import json
 import os
 import random
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 MIB = 1 << 20
 LARGE_BYTES = 64 * MIB + 12_345
 PARTS_BYTES = 3 * 8 * MIB + 7
 MANY = 1500
 
-# The keys that clients, servers and the HTTP between them get wrong.
-ODD_KEYS = ["odd/" + name for name in (
-    "with space", " leading and trailing ", "plus+plus", "percent%percent", "%41%2F%zz", "a%20b+c d",
-    "ünïcödé/ключ/鍵/🔑", "e\u0301 and é", "question?mark#hash&and=is", "semi;colon,comma:colon@at",
-    "quotes'\"`", "brackets[]{}()<>", "back\\slash|pipe^caret~tilde", "dollar$!*", "folder/",
-    "two..dots", "..front/back..", "folder/..hidden", "a/../b", "./dot", "../up", "double//slash",
-    "k" * 1020, "ü" * 510,
-)]
+# The keys that clients, servers and the HTTP between them get wrong; two are as long as keys may be.
+ODD_NAMES = json.loads((Path(__file__).parent / "odd_keys.json").read_text())
+ODD_KEYS = ["odd/" + name for name in [*ODD_NAMES, "k" * 1020, "ü" * 510]]
 
 
 def main(client):

@@ -49,6 +49,8 @@ def server():
         yield server
         assert server.process.poll() is None, f"the server died:\n{server.log()}"
         assert server.stop() == 0, f"SIGTERM was not answered by a clean end:\n{server.log()}"
+        # Whatever clients did wrong above, nothing went wrong in the server.
+        assert server.complaints() == []
 
 
 @pytest.fixture(scope="session")

@@ -95,6 +95,30 @@ def test_a_part_is_checked(s3, bucket):
     assert len(s3.list_parts(Bucket=bucket, Key="k", UploadId=upload)["Parts"]) == 1
 
 
+@pytest.mark.parametrize("algorithm", ["crc32", "crc32c", "sha1", "sha256"])
+def test_the_checksum_of_an_upload_covers_those_of_its_parts(s3, bucket, algorithm):
+    name = f"Checksum{algorithm.upper()}"
+    where = {"Bucket": bucket, "Key": "k"}
+    begun = s3.create_multipart_upload(**where, ChecksumAlgorithm=algorithm.upper())
+    assert begun["ChecksumType"] == "COMPOSITE"
+    where["UploadId"] = begun["UploadId"]
+    bodies, parts = [os.urandom(5 << 20), b"tail"], []
+    for number, body in enumerate(bodies, 1):
+        part = s3.upload_part(**where, PartNumber=number, Body=body, ChecksumAlgorithm=algorithm.upper())
+        assert part[name] == checksum(algorithm, body)
+        parts.append({"PartNumber": number, "ETag": part["ETag"], name: part[name]})
+    wrong = [{**parts[0], name: parts[1][name]}, parts[1]]
+    with refused("InvalidPart", 400):
+        s3.complete_multipart_upload(**where, MultipartUpload={"Parts": wrong})
+    done = s3.complete_multipart_upload(**where, MultipartUpload={"Parts": parts})
+    of_parts = b"".join(base64.b64decode(part[name]) for part in parts)
+    expected = f"{checksum(algorithm, of_parts)}-2"
+    assert (done[name], done["ChecksumType"]) == (expected, "COMPOSITE")
+    head = s3.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert head[name] == expected
+    assert get(s3, bucket, "k") == b"".join(bodies)
+
+
 def test_delete_many_checks_its_digest(server, s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     body = b"<Delete><Object><Key>k</Key></Object></Delete>"

@@ -78,8 +78,9 @@ def test_a_connection_that_says_nothing(impatient):
 @pytest.mark.parametrize("length", [1000, 100_000, 70 * MIB])
 def test_a_body_that_stalls(impatient, length):
     server, client = impatient
+    data = head(server, "stalled", length) + os.urandom(length // 2)
     with wire.Wire(server, timeout=PATIENCE_S + MARGIN_S) as connection:
-        connection.send(head(server, "stalled", length) + os.urandom(length // 2))
+        connection.send(data)
         reply = connection.reply("PUT")
         assert reply is None or (reply.status, reply.code) == (400, "RequestTimeout"), reply
     absent(client, "slow", "stalled")
@@ -101,10 +102,12 @@ def test_a_body_that_is_slow_but_moves_is_taken(impatient):
 def test_a_client_that_leaves_in_mid_put(impatient, sent, how):
     server, client = impatient
     client.put_object(Bucket="slow", Key="left", Body=b"before")
+    # Made first: the server is impatient with connections that say nothing yet.
+    data = head(server, "left", sent + 1000) + os.urandom(sent)
     with wire.Wire(server) as connection:
-        connection.send(head(server, "left", sent + 1000) + os.urandom(sent))
+        connection.send(data)
         if how == "half-close":
-            connection.socket.shutdown(socket.SHUT_WR)
+            connection.half_close()
             reply = connection.reply("PUT")
             assert reply is None or (reply.status, reply.code) == (400, "IncompleteBody"), reply
         elif how == "reset":
@@ -119,8 +122,9 @@ def test_nothing_is_left_of_those_who_left(impatient):
     client.delete_object(Bucket="slow", Key="warm")
     descriptors, files = settled(server)
     for _ in range(20):
+        data = head(server, "gone", 80 * MIB) + os.urandom(3 * MIB)
         with wire.Wire(server) as connection:
-            connection.send(head(server, "gone", 80 * MIB) + os.urandom(3 * MIB))
+            connection.send(data)
     deadline = time.monotonic() + MARGIN_S
     while settled(server) > (descriptors, files) and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -116,6 +116,11 @@ class Server:
     def log(self):
         return (self.folder / "log").read_text(errors="replace")[-8000:]
 
+    def complaints(self):
+        """Lines of the log that say that something went wrong in the server."""
+        lines = (self.folder / "log").read_text(errors="replace").splitlines()
+        return [line for line in lines if " ERROR " in line or " WARN " in line or "panicked" in line]
+
     def stop(self):
         """SIGTERM, and the exit code."""
         if self.process and self.process.poll() is None:
