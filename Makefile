@@ -38,12 +38,8 @@ lint: tools ## Clippy and rustdoc, warnings denied
 
 .PHONY: unit
 unit: build ## Tests in Rust: of each crate, of the structure, and of real servers
-	if cargo nextest --version >/dev/null 2>&1; then \
-	  cargo nextest run $(CARGO_FLAGS); \
-	  cargo test $(CARGO_FLAGS) --doc; \
-	else \
-	  cargo test $(CARGO_FLAGS); \
-	fi
+	@# What passing tests print is shown too: their seeds, and what they had to skip.
+	cargo test $(CARGO_FLAGS) --no-fail-fast -- --show-output
 
 .PHONY: clients-smoke
 clients-smoke: build ## Round trips with boto3 and awscli

@@ -10,6 +10,7 @@ from martlet import bench, free_port
 
 BUCKET = "martlet-bench"
 CONFIGURATION = """\
+{user}
 worker_processes auto;
 pid {folder}/pid;
 error_log {folder}/error.log;
@@ -42,11 +43,10 @@ class Nginx:
 
     def __enter__(self):
         (self.folder / "www").mkdir(parents=True)
-        # Its workers run as another user.
-        for path in [self.folder, self.folder.parent]:
-            path.chmod(0o755)
         self.port = free_port()
-        text = CONFIGURATION.format(folder=self.folder, port=self.port)
+        # Another user could not look into every folder that files are measured in.
+        user = "user root;" if os.geteuid() == 0 else ""
+        text = CONFIGURATION.format(user=user, folder=self.folder, port=self.port)
         (self.folder / "nginx.conf").write_text(text)
         program = shutil.which("nginx") or "/usr/sbin/nginx"
         command = [program, "-c", str(self.folder / "nginx.conf"), "-g", "daemon off;"]

@@ -50,7 +50,7 @@ def large_objects():
     done = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stdout)
-    found = re.findall(r"^memory: (.*) raised it by (\d+) MiB", done.stdout, re.MULTILINE)
+    found = re.findall(r"memory: (.*) raised it by (\d+) MiB", done.stdout)
     return [(what, int(mib)) for what, mib in found]
 
 

@@ -87,6 +87,10 @@ impl Requests {
         if let Call::Range { first, last, .. } = call {
             request = request.header(header::RANGE, format!("bytes={first}-{last}"));
         }
+        if words.method == Method::PUT {
+            // An empty body would go without.
+            request = request.header(header::CONTENT_LENGTH, words.body.len());
+        }
         if let Call::DeleteMany { .. } = call {
             let md5 = STANDARD.encode(Md5::digest(&words.body));
             request = request.header("content-md5", md5);

@@ -14,6 +14,7 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use martlet_replicator::Foreground;
 
+use super::linger::Lingering;
 use super::metrics::{Labels, Requests};
 
 /// A service whose requests are counted and timed.
@@ -32,7 +33,7 @@ impl<S> Measured<S> {
 
 impl<S, B> Service<Request<Incoming>> for Measured<S>
 where
-    S: Service<Request<Counted<Incoming>>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<Counted<Lingering>>, Response = Response<B>, Error = Infallible>,
     S::Future: Send + 'static,
 {
     type Response = Response<Counted<B>>;
@@ -44,7 +45,9 @@ where
         let under_way = UnderWay::new(self.requests.clone());
         let method = request.method().clone();
         let requests = self.requests.clone();
-        let request = request.map(|body| Counted::incoming(body, requests));
+        let (head, body) = request.into_parts();
+        let body = Counted::incoming(Lingering::new(body, &head.headers), requests);
+        let request = Request::from_parts(head, body);
         let foreground = self.foreground.clone();
         let answer = self.inner.call(request);
         Box::pin(async move {

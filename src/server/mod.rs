@@ -1,9 +1,9 @@
 //! `martlet server`: every role of the store in one process.
 //!
 //! ```text
-//! settings ─ flags, environment, file       folder, credentials, devices ─ what is remembered
-//! listen, patient, signals ─ connections    measure, metrics, operator ─ what is told
-//! clock, absent ─ stand-ins                 logging
+//! settings ─ flags, environment, file     folder, credentials, devices ─ what is remembered
+//! listen, patient, linger ─ connections   measure, metrics, operator ─ what is told
+//! clock, absent ─ stand-ins               logging, signals
 //!
 //! S3 clients ─▶ listen ─▶ measure ─▶ s3compat ─▶ proxy ─▶ Backend ─▶ storage-node
 //!                                               replicator ──┘
@@ -18,6 +18,7 @@ mod clock;
 pub(crate) mod credentials;
 mod devices;
 mod folder;
+mod linger;
 mod listen;
 mod logging;
 mod measure;
@@ -50,6 +51,9 @@ use crate::failure::Failure;
 
 /// Bytes of all headers of a request, and of its first line.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Calls of the disk and the index under way at a time: enough to keep any disk's queue full, few
+/// enough that what each of them holds stays small together. None of them waits for another.
+const BLOCKING_THREADS_MAX: usize = 64;
 /// Operators, and whatever scrapes metrics.
 const ADMIN_CONNECTIONS: usize = 64;
 
@@ -61,6 +65,7 @@ pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("martlet")
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()
         .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
     runtime.block_on(serve(settings))

@@ -133,6 +133,7 @@ impl S3 {
             .method(method)
             .uri(target)
             .header("host", self.address.to_string())
+            .header("content-length", body.len())
             .header("x-amz-content-sha256", UNSIGNED)
             .header("x-amz-date", date)
             .header("authorization", authorization)
@@ -144,7 +145,8 @@ impl S3 {
     pub fn head(&self, method: &str, target: &str, length: usize) -> String {
         let request = self.request(method, target, Bytes::new());
         let mut head = format!("{method} {target} HTTP/1.1\r\ncontent-length: {length}\r\n");
-        for (name, value) in request.headers() {
+        for (name, value) in request.headers().iter().filter(|(name, _)| *name != "content-length")
+        {
             let _ = write!(head, "{name}: {}\r\n", value.to_str().unwrap());
         }
         head + "\r\n"

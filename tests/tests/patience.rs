@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use martlet_tests::bytes::body;
-use martlet_tests::{Server, Setup, process};
+use martlet_tests::s3::ACCESS_KEY;
+use martlet_tests::{S3, Server, Setup, process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -134,4 +135,17 @@ async fn heads_beyond_the_limits_are_refused() {
         assert!(refused, "{words}");
     }
     assert_eq!(server.client().get("/box").await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn whoever_is_refused_early_is_told_why() {
+    let server = started(&Setup::new()).await;
+    let bytes = body("k", 20_000_000);
+    let mut stranger = S3::with_keys(server.s3_address, ACCESS_KEY, "another-secret-key");
+    for _ in 0..3 {
+        let reply = server.client().put("/nowhere/k", bytes.clone()).await.unwrap();
+        assert_eq!((reply.status, reply.all("Code").concat().as_str()), (404, "NoSuchBucket"));
+        let reply = stranger.put("/box/k", bytes.clone()).await.unwrap();
+        assert_eq!(reply.status, 403, "{}", reply.text());
+    }
 }

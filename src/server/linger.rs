@@ -1,0 +1,79 @@
+//! A request's body that is read to its end also when nobody wants it.
+//!
+//! Most clients send all of a body before they look at the reply. If the server hung up on a request
+//! that it refused early, the reply would be lost with the connection, and nobody would learn why. So
+//! the rest is read and dropped, for a while and for as long as it keeps coming.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::{HeaderMap, header};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+/// How long the rest of a body may take.
+const WHOLE: Duration = Duration::from_secs(30);
+/// How long it may pause.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The body of a request.
+pub(crate) struct Lingering {
+    /// None once it has ended or failed.
+    body: Option<Incoming>,
+    /// The client waits for a word before it sends anything: without one, nothing will come.
+    is_held_back: bool,
+}
+
+impl Lingering {
+    /// The body of a request with these headers.
+    pub(crate) fn new(body: Incoming, headers: &HeaderMap) -> Self {
+        Self { body: Some(body), is_held_back: headers.contains_key(header::EXPECT) }
+    }
+}
+
+impl Body for Lingering {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        // Asking for the first bytes gives the client the word.
+        self.is_held_back = false;
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(body).poll_frame(context));
+        if !matches!(frame, Some(Ok(_))) {
+            self.body = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        if self.is_held_back || self.is_end_stream() {
+            return;
+        }
+        if let (Some(body), Ok(runtime)) = (self.body.take(), Handle::try_current()) {
+            runtime.spawn(timeout(WHOLE, read_to_end(body)));
+        }
+    }
+}
+
+async fn read_to_end(mut body: Incoming) {
+    while let Ok(Some(Ok(_))) = timeout(PAUSE, body.frame()).await {}
+}

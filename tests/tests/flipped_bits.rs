@@ -1,0 +1,59 @@
+//! A flipped bit on disk is never served: the read fails, the extent is set aside, a metric tells.
+#![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use martlet_tests::bytes::body;
+use martlet_tests::{Server, Setup};
+use serde_json::Value;
+
+/// Flips one bit of an object where it lies on disk.
+fn flip(server: &Server, key: &str, at: u64) {
+    let output = server.ask(&["--json", "extents", "box", key]);
+    let extents: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let extent = &extents["extents"][0];
+    let path = Path::new(extent["path"].as_str().unwrap());
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let offset = extent["offset"].as_u64().unwrap() + at;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], offset).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_never_served() {
+    let server = Setup::new().start().await;
+    let mut client = server.client();
+    client.make_bucket("box").await;
+    // Packed, in a file, and in a block of the file that comes long after the reply has begun.
+    for (key, length, at) in
+        [("packed", 50_000, 777), ("file", 2_000_000, 0), ("late", 9 << 20, 8 << 20)]
+    {
+        let target = format!("/box/{key}");
+        let bytes = body(key, length);
+        assert_eq!(client.put(&target, bytes.clone()).await.unwrap().status, 200);
+        assert!(client.get(&target).await.unwrap().body == bytes);
+        let (corrupt, quarantined) = figures(&server).await;
+        flip(&server, key, at);
+        match client.get(&target).await {
+            Ok(reply) => assert!(reply.status >= 500, "{key}: {} was served", reply.status),
+            // The reply had begun: it broke off.
+            Err(_) => assert_eq!(key, "late"),
+        }
+        let now = figures(&server).await;
+        assert!(now.0 > corrupt && now.1 > quarantined, "{key}: {now:?}");
+        // Other objects are served as before, and the key takes a new body.
+        assert_eq!(client.put(&target, bytes.clone()).await.unwrap().status, 200);
+        assert!(client.get(&target).await.unwrap().body == bytes);
+    }
+}
+
+async fn figures(server: &Server) -> (u64, u64) {
+    (
+        server.metric("martlet_device_corrupt_reads_total").await,
+        server.metric("martlet_device_quarantined").await,
+    )
+}
