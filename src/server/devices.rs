@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use martlet_protocol::{DeviceId, PolicyId};
-use martlet_ring::{Device, Node, Ring};
+use martlet_ring::{Device, Node};
 use martlet_storage_node::Uuid;
 use serde::{Deserialize, Serialize};
 
@@ -198,12 +198,14 @@ impl ClusterFile {
         Ok(unmade.map(|device| device.path).collect())
     }
 
-    /// The ring of the index and the ring of the extents.
-    pub(crate) fn rings(&self) -> Result<(Ring, Ring), martlet_ring::Error> {
-        let index: Vec<Device> =
-            self.devices.iter().filter(|device| device.index).map(ring_device).collect();
-        let data: Vec<Device> = self.devices.iter().map(ring_device).collect();
-        Ok((Ring::of_devices(POLICY, 1, &index)?, Ring::of_devices(POLICY, 1, &data)?))
+    /// The devices that entries of the index lie on.
+    pub(crate) fn index_devices(&self) -> Vec<Device> {
+        self.devices.iter().filter(|device| device.index).map(ring_device).collect()
+    }
+
+    /// The devices that extents go to.
+    pub(crate) fn data_devices(&self) -> Vec<Device> {
+        self.devices.iter().map(ring_device).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! <data-dir>/lock           held by the server that uses the folder
 //! <data-dir>/credentials    access key and secret, mode 0600
 //! <data-dir>/cluster.json   which devices there are
+//! <data-dir>/*.ring         where things lie on them
 //! <data-dir>/device0/       the device, where none is named
 //! ```
 

@@ -1,7 +1,7 @@
 //! `martlet server`: every role of the store in one process.
 //!
 //! ```text
-//! settings ─ flags, environment, file     folder, credentials, devices ─ what is remembered
+//! settings ─ flags, environment, file     folder, credentials, devices, rings ─ remembered
 //! listen, patient, linger ─ connections   measure, metrics, operator ─ what is told
 //! clock, absent ─ stand-ins               logging, signals
 //!
@@ -25,6 +25,7 @@ mod measure;
 mod metrics;
 mod operator;
 mod patient;
+mod rings;
 pub(crate) mod settings;
 mod signals;
 mod store;

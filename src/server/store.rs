@@ -22,6 +22,7 @@ use super::credentials::Credentials;
 use super::devices::{self, ClusterFile, KnownDevice, Missing, POLICY, Present};
 use super::folder::DataFolder;
 use super::metrics::AskDevices;
+use super::rings::Rings;
 use super::settings::Settings;
 use crate::failure::Failure;
 use crate::units::Size;
@@ -62,7 +63,7 @@ impl Store {
         let unfit = |error: &dyn std::fmt::Display| {
             Failure::refused(format!("the devices make no cluster: {error}"))
         };
-        let (index, data) = file.rings().map_err(|error| unfit(&error))?;
+        let Rings { index, data } = Rings::settle(folder, &file)?;
         let (index, data) = (Arc::new(index), Arc::new(data));
         let absent = Arc::new(Absent::new(missing.clone()));
         let by_device = by_device(&data, &node, &absent, &missing);

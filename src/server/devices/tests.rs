@@ -99,9 +99,9 @@ fn a_device_added_later_takes_extents_and_no_entries() {
     let (folders, mut file) = two_devices();
     let present = folders.settle(&mut file, &["/c", "/b", "/a"]).unwrap();
     assert_eq!(present.devices.len(), 3);
-    let (index, data) = file.rings().unwrap();
-    let ids = |ring: &Ring| ring.devices().iter().map(|device| device.id.0).collect::<Vec<_>>();
-    assert_eq!((ids(&index), ids(&data)), (vec![0, 1], vec![0, 1, 2]));
+    let ids = |devices: Vec<Device>| devices.iter().map(|it| it.id.0).collect::<Vec<_>>();
+    assert_eq!(ids(file.index_devices()), [0, 1]);
+    assert_eq!(ids(file.data_devices()), [0, 1, 2]);
 }
 
 #[test]
