@@ -34,7 +34,7 @@ format: ## Check that the code is formatted
 .PHONY: lint
 lint: tools ## Clippy and rustdoc, warnings denied
 	cargo clippy $(CARGO_FLAGS) --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps --document-private-items --quiet
+	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps --quiet
 
 .PHONY: unit
 unit: build ## Tests in Rust: of each crate, of the structure, and of real servers

@@ -3,7 +3,7 @@
 //!
 //! * [`Disk`] names files; [`DiskFile`] is one of them, open. Every call may block, none is async.
 //! * [`PosixDisk`] is the real one. It is the only place that knows errno.
-//! * [`FaultyDisk`] lives in memory and fails as disks do; it exists for tests.
+//! * `FaultyDisk` lives in memory and fails as disks do; it exists for tests.
 //!
 //! Both run the same conformance suite.
 
