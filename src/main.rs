@@ -6,6 +6,7 @@
 mod admin;
 mod bench;
 mod cli;
+mod columns;
 mod failure;
 mod ring;
 mod server;

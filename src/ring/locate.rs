@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::args::LocateArgs;
 use super::session::Answer;
-use super::text::{row, table};
+use super::text::row;
+use crate::columns::table;
 use crate::failure::Failure;
 
 /// What was asked for, unless it was the partition itself, and its partition.

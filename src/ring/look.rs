@@ -8,8 +8,9 @@ use serde_json::json;
 use super::args::Command;
 use super::select::select;
 use super::session::Answer;
-use super::text::{bar, count, counted, deviation, row, say, table};
+use super::text::{bar, count, counted, deviation, row, say};
 use super::tree;
+use crate::columns::table;
 use crate::failure::Failure;
 
 /// Devices that `balance` names unless it is asked for all.

@@ -8,7 +8,8 @@ use martlet_ring::{DevicePlan, Plan, Usage};
 use serde::Deserialize;
 
 use super::args::PlanArgs;
-use super::text::{count, counted, row, say, size, table};
+use super::text::{count, counted, row, say, size};
+use crate::columns::table;
 use crate::failure::Failure;
 
 /// Usage by device, as people write it or as a server reports it.

@@ -1,42 +1,10 @@
-//! Answers for people: aligned columns, bars, numbers.
+//! Answers for people: bars and numbers.
 
 use std::fmt::{self, Write};
 
 /// Cells of a bar; a device that holds exactly its share fills those up to the mark.
 const BAR_CELLS: u32 = 20;
 const SHARE_CELLS: u32 = 14;
-
-/// Rows of cells as aligned columns; the first row names them. Columns named in `right` by their
-/// position stand to the right.
-pub(super) fn table(rows: &[Vec<String>], right: &[usize]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(column))
-            .map(|it| it.chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let pad = " ".repeat(widths[column] - cell.chars().count());
-            if right.contains(&column) {
-                line += &pad;
-                line += cell;
-            } else {
-                line += cell;
-                line += &pad;
-            }
-            line += "  ";
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
-}
 
 /// What is held against what should be, as a bar: `█████████████│      `. The mark stands at the
 /// share; a bar that ends before it holds too little, one that goes beyond it too much.

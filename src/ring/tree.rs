@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::args::Depth;
 use super::session::Answer;
-use super::text::{bar, count, counted, deviation, row, say, table};
+use super::text::{bar, count, counted, deviation, row, say};
+use crate::columns::table;
 
 /// Up to so many devices are named one by one unless a depth is asked for.
 const DEVICES_SHOWN: usize = 64;

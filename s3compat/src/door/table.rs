@@ -306,4 +306,41 @@ mod tests {
         assert_eq!(name("GET", Object, "uploadId=1"), Ok("ListParts"));
         assert_eq!(name("PUT", Object, "uploadId=1&partNumber=2"), Ok("UploadPart"));
     }
+
+    /// The operations of `docs/S3.md`, with their query keys in order.
+    fn documented() -> Vec<(&'static str, Vec<&'static str>)> {
+        let page = include_str!("../../../docs/S3.md");
+        let table = page.lines().skip_while(|line| !line.starts_with("| operation")).skip(2);
+        let rows = table.take_while(|line| line.starts_with('|'));
+        let row = |line: &'static str| {
+            let mut cells = line.trim_matches('|').split('|').map(str::trim);
+            let name = cells.next().unwrap_or_default();
+            let mut keys: Vec<&str> = cells
+                .next()
+                .unwrap_or_default()
+                .split_whitespace()
+                .map(|key| key.trim_matches('`'))
+                .collect();
+            keys.sort_unstable();
+            (name, keys)
+        };
+        let mut rows: Vec<_> = rows.map(row).collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    #[test]
+    fn the_documentation_lists_what_is_there() {
+        let keys = |row: &Operation| {
+            let keys = row.required.iter().chain(row.optional);
+            let mut keys: Vec<_> =
+                keys.map(|key| if is_override(key) { "response-*" } else { key }).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            keys
+        };
+        let mut rows: Vec<_> = TABLE.iter().map(|row| (row.name, keys(row))).collect();
+        rows.sort_unstable();
+        assert_eq!(documented(), rows);
+    }
 }
