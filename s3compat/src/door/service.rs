@@ -1,4 +1,4 @@
-//! The door as a service: hyper and tower call it, and it never fails.
+//! The door as a service: hyper calls it, and it never fails.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -108,30 +108,6 @@ where
     fn call(&self, request: Request<B>) -> Self::Future {
         let door = self.clone();
         Box::pin(async move { Ok(door.answer(request).await) })
-    }
-}
-
-impl<S, B> tower::Service<Request<B>> for Door<S>
-where
-    S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    S::Future: Send,
-    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: std::fmt::Display,
-{
-    type Response = Response<GuardedBody>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        hyper::service::Service::call(self, request)
     }
 }
 
