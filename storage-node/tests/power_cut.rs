@@ -6,7 +6,8 @@ mod support;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::{Backend, DeviceHealth, WriteReply};
 use martlet_protocol::entry::Value;
@@ -17,8 +18,13 @@ use support::*;
 const RESERVE: u64 = 1024 * 1024;
 const WRITERS: u64 = 8;
 const ROUNDS: u64 = 4;
+const IMAGE_MIB: u64 = 512;
+/// Of each writer in a round, so that a fast disk isn't full before the last one.
+const OBJECTS_MAX: u64 = 20;
+/// Acknowledged in a round before its power is cut.
+const WRITES_MIN: u64 = 40;
 /// Inline, packed, in a file of its own.
-const LENGTHS: [usize; 3] = [2000, 70_000, 1_500_000];
+const LENGTHS: [usize; 3] = [2000, 70_000, 1_100_000];
 
 /// What was done to an object, in order: when it was acknowledged, if it was, and how many bytes it
 /// has since.
@@ -27,15 +33,18 @@ type Objects = HashMap<String, History>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_a_power_cut() {
-    let Some(mut image) = Image::new("a power cut", 512) else { return };
+    let Some(mut image) = Image::new("a power cut", IMAGE_MIB) else { return };
     let root = image.path().join("device");
     let mut rounds: Vec<(u64, Objects)> = Vec::new();
     for round in 0..ROUNDS {
         let node = Arc::new(open(&root, RESERVE).unwrap());
         check(&node, &rounds).await;
-        let writers: Vec<_> =
-            (0..WRITERS).map(|writer| tokio::spawn(work(node.clone(), round, writer))).collect();
-        tokio::time::sleep(Duration::from_millis(400 + 170 * round)).await;
+        let done = Arc::new(AtomicU64::new(0));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| tokio::spawn(work(node.clone(), done.clone(), round, writer)))
+            .collect();
+        wait_for(&done, WRITES_MIN).await;
+        tokio::time::sleep(Duration::from_millis(20 * round)).await;
         let Some((before_ms, after_ms)) = image.cut_power() else {
             eprintln!("SKIPPED a power cut: python3 could not shut the file system down");
             writers.iter().for_each(tokio::task::JoinHandle::abort);
@@ -57,7 +66,6 @@ async fn acknowledged_writes_survive_a_power_cut() {
         image.unmount();
         assert!(image.mount());
     }
-    assert!(rounds.iter().all(|(_, objects)| objects.len() > 10));
     let node = open(&root, RESERVE).unwrap();
     check(&node, &rounds).await;
     let status = node.devices().await.unwrap().remove(0);
@@ -85,10 +93,19 @@ async fn check(node: &StorageNode, rounds: &[(u64, Objects)]) {
     assert_eq!(wrong, 0, "acknowledged writes were lost");
 }
 
-/// Puts, overwrites and deletes until a write fails.
-async fn work(node: Arc<StorageNode>, round: u64, writer: u64) -> Objects {
+/// Waits until so many writes were acknowledged, however slow the disk is.
+async fn wait_for(done: &AtomicU64, writes: u64) {
+    let began = Instant::now();
+    while done.load(Ordering::Relaxed) < writes {
+        assert!(began.elapsed() < Duration::from_secs(60), "{done:?} writes in a minute");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Puts, overwrites and deletes until a write fails; counts those that were acknowledged.
+async fn work(node: Arc<StorageNode>, done: Arc<AtomicU64>, round: u64, writer: u64) -> Objects {
     let mut objects = Objects::new();
-    for number in 0.. {
+    for number in 0..OBJECTS_MAX {
         let name = format!("{round}-{writer}-{number}");
         let pick = |step: u64| LENGTHS[usize::try_from((number * 7 + writer + step) % 3).unwrap()];
         let mut steps = vec![Some(pick(0))];
@@ -101,6 +118,7 @@ async fn work(node: Arc<StorageNode>, round: u64, writer: u64) -> Objects {
             if !acknowledged {
                 return objects;
             }
+            done.fetch_add(1, Ordering::Relaxed);
         }
     }
     objects

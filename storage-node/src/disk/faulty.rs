@@ -101,6 +101,11 @@ impl FaultyDisk {
         self.0.lock().dead
     }
 
+    /// Lets nobody at the disk until what is returned is dropped.
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.0.lock()
+    }
+
     /// What the device says it has free.
     pub(crate) fn set_free_bytes(&self, bytes: u64) {
         self.0.lock().free_bytes = bytes;
