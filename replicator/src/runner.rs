@@ -322,7 +322,13 @@ mod tests {
         runner.start(Panicking);
         runner.start(Counting { steps: steps.clone(), idle_every: 5, fails: false });
         let statuses = runner.statuses();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let told = || statuses()[0].error.is_some();
+        for _ in 0..2000 {
+            if told() && steps.load(Ordering::SeqCst) >= 5 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         runner.stop().await;
         assert!(statuses()[0].error.as_deref().is_some_and(|error| error.contains("panicked")));
         assert_eq!(steps.load(Ordering::SeqCst), 5);
