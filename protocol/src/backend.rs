@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::entry::{Body, Entry};
 use crate::error::Result;
 use crate::extent::{ExtentLocation, ExtentRecord, ExtentRef, Owner};
-use crate::id::{BucketId, DeviceId, ExtentId, Shard};
+use crate::id::{BucketId, DeviceId, DeviceIdentity, ExtentId, Shard};
 use crate::key::{RegisterKey, RegisterKind};
 use crate::register::WriteMode;
 use crate::stamp::Stamp;
@@ -95,6 +95,51 @@ pub trait Backend: Send + Sync {
     /// Forgets garbage whose extents are gone.
     async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()>;
 
+    /// Keeps a first-hand write for primaries that are out (rule A2). A newer one of the same
+    /// register takes its place; an older one is [`WriteReply::Superseded`].
+    async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply>;
+
+    /// What is kept for the primaries of a register. The promise is zero: a handoff makes none.
+    async fn read_hint(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+    ) -> Result<RegisterView>;
+
+    /// As [`Backend::list`], of what is kept for others.
+    async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply>;
+
+    /// Everything that is kept for others, in the order of the registers, above `after`.
+    async fn hints(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<Hint>>;
+
+    /// Forgets what is kept for a register, unless it is of a higher order than `order`.
+    async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()>;
+
+    /// Registers of a device with inline bytes, tombstones included, in their order, above `after`.
+    async fn registers(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>>;
+
+    /// The fences of a device.
+    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>>;
+
+    /// Promises, for every register of a device, to take nothing below `floor` (rule G2). A floor
+    /// never falls.
+    async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()>;
+
+    /// Gives a device its votes, or takes them away (rule G1). Without them it stores what it is
+    /// told, answers [`WriteReply::Unvoted`], and refuses to be read, listed or promised by.
+    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()>;
+
     /// The devices of the node and how they are.
     async fn devices(&self) -> Result<Vec<DeviceStatus>>;
 }
@@ -109,7 +154,7 @@ pub enum Want {
 }
 
 /// What a register holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterView {
     /// The promise.
     pub promise: Stamp,
@@ -120,7 +165,7 @@ pub struct RegisterView {
 }
 
 /// A first-hand write of an entry.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryWrite {
     /// Where.
     pub key: RegisterKey,
@@ -140,7 +185,7 @@ pub struct EntryWrite {
 }
 
 /// What became of a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteReply {
     /// It is on disk, or was already.
     Stored,
@@ -152,10 +197,12 @@ pub enum WriteReply {
     Fenced,
     /// Refused: it came after its `commit_by_ms`, or its order lies too far ahead or back.
     OutOfTime,
+    /// It is on disk, on a device without a vote: it counts for nothing (rule G1).
+    Unvoted,
 }
 
 /// What became of a ballot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PromiseReply {
     /// Promised; this is what the register holds.
     Promised(RegisterView),
@@ -164,7 +211,7 @@ pub enum PromiseReply {
 }
 
 /// Which entries to list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListRequest {
     /// The bucket.
     pub bucket: BucketId,
@@ -184,7 +231,7 @@ pub struct ListRequest {
 }
 
 /// Where a listing begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListStart {
     /// At the first name.
     First,
@@ -195,7 +242,7 @@ pub enum ListStart {
 }
 
 /// A page of a listing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListReply {
     /// Names and entries, by name.
     pub entries: Vec<(Bytes, Entry)>,
@@ -215,7 +262,7 @@ pub struct BucketFence {
 }
 
 /// An extent to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewExtent {
     /// Its id, never used before.
     pub id: ExtentId,
@@ -226,7 +273,7 @@ pub struct NewExtent {
 }
 
 /// What the node knows of an extent, and where it lies.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtentStat {
     /// Id, length, hash, owner, birth.
     pub record: ExtentRecord,
@@ -235,11 +282,11 @@ pub struct ExtentStat {
 }
 
 /// The key of a garbage record on its device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GarbageId(pub Bytes);
 
 /// What a superseded entry left behind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Garbage {
     /// Its name on the device.
     pub id: GarbageId,
@@ -249,11 +296,30 @@ pub struct Garbage {
     pub body: Body,
 }
 
+/// A write that a handoff keeps until all primaries of its register hold it or a newer one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// Where it belongs.
+    pub key: RegisterKey,
+    /// What.
+    pub entry: Entry,
+    /// Its bytes, when the entry's body is [`Body::Inline`].
+    pub inline: Option<Bytes>,
+    /// As in [`EntryWrite::keep_body`].
+    pub keep_body: bool,
+    /// Since when it is kept, in milliseconds since 1970.
+    pub since_ms: u64,
+}
+
 /// A device and how it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// Its id in the ring.
     pub device: DeviceId,
+    /// Which formatting of it this is: a device that forgot has another than its peers remember.
+    pub identity: DeviceIdentity,
+    /// Whether it has its votes (rule G1).
+    pub voting: bool,
     /// Its folder.
     pub path: PathBuf,
     /// Whether it serves, and if not, why.
@@ -268,6 +334,8 @@ pub struct DeviceStatus {
     pub extents: u64,
     /// Extents in quarantine.
     pub quarantined: u64,
+    /// Writes that are kept for other devices.
+    pub hints: u64,
 }
 
 /// Whether a device serves.

@@ -17,7 +17,7 @@ const VERSION: u8 = 1;
 const HEAD_BYTES: usize = 1 + Stamp::BYTES + 16;
 
 /// The content of one register.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Its place in the total order of writes. May only rise.
     pub order: Stamp,

@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 /// When the operating system has no randomness to give: nothing safe can be done without it.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
+    #[cfg(feature = "testing")]
+    if crate::testing::chance::fill(&mut bytes) {
+        return bytes;
+    }
     getrandom::fill(&mut bytes).expect("the operating system provides randomness");
     bytes
 }
@@ -71,6 +75,12 @@ random_id! {
 random_id! {
     /// A multipart upload.
     UploadId
+}
+
+random_id! {
+    /// One formatting of a device. A device that was wiped or replaced comes back with another, and
+    /// has no votes until it has synced (rule G1).
+    DeviceIdentity
 }
 
 impl BucketId {

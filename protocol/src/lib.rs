@@ -6,6 +6,7 @@
 //! * [`key`]: where a register lives in the index: bucket, kind, shard, name.
 //! * [`entry`]: what a register holds: objects, buckets, uploads and parts, or a tombstone.
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
+//! * [`consistency`]: what a client asks for, and what it was given.
 //! * [`extent`]: immutable runs of object bytes, and who owns them.
 //! * [`backend`]: the seam. Everything that a storage node offers, as one trait.
 //! * [`limits`]: every bound in one place, checked against each other when compiled.
@@ -15,6 +16,7 @@
 
 pub mod backend;
 pub mod clock;
+pub mod consistency;
 pub mod entry;
 pub mod error;
 pub mod extent;
@@ -28,8 +30,11 @@ pub mod testing;
 
 pub use backend::{Backend, ByteStream};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use consistency::{Given, Level};
 pub use entry::Entry;
 pub use error::{Error, ErrorKind, Result};
-pub use id::{BucketId, DeviceId, ExtentId, Partition, PolicyId, Shard, UploadId, WriteId};
+pub use id::{
+    BucketId, DeviceId, DeviceIdentity, ExtentId, Partition, PolicyId, Shard, UploadId, WriteId,
+};
 pub use key::{RegisterKey, RegisterKind};
 pub use stamp::{Stamp, StampSource, WriterId};

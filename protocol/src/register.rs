@@ -30,6 +30,16 @@ pub enum WriteMode {
     Settled,
     /// The second half of a ballot: the order is the ballot that was promised (rule R7).
     Accept,
+    /// A write that others hold already, brought by a hint, a repair or a move (rule R6). Not
+    /// first-hand, so neither its age nor the bucket's generation is judged.
+    Repair,
+}
+
+impl WriteMode {
+    /// Whether the write comes straight from a client's request.
+    pub fn is_first_hand(self) -> bool {
+        self != Self::Repair
+    }
 }
 
 /// What a replica does with a write.
@@ -74,7 +84,7 @@ impl Register {
             Some((held, id)) if id == write_id && held >= order => return Verdict::Held,
             Some((held, _)) if held >= order => {
                 return match mode {
-                    WriteMode::Settled => Verdict::Superseded,
+                    WriteMode::Settled | WriteMode::Repair => Verdict::Superseded,
                     WriteMode::Fresh | WriteMode::Accept => Verdict::Behind(self.floor()),
                 };
             }

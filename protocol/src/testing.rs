@@ -3,8 +3,10 @@
 //! * [`MemoryBackend`]: devices that are maps. The reference that other backends are held against.
 //! * [`FaultyBackend`]: wraps a backend and lets chosen calls fail, before or after their effect, or
 //!   come late.
+//! * [`chance`]: ids that repeat with a seed.
 //! * [`conformance`]: what every implementation of [`Backend`](crate::Backend) promises, as tests.
 
+pub mod chance;
 pub mod conformance;
 mod faulty;
 mod memory;

@@ -8,10 +8,13 @@ use std::ops::Range;
 use async_trait::async_trait;
 use martlet_protocol::backend::{
     Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+    GarbageId, Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want,
+    WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::{BucketId, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp};
+use martlet_protocol::{
+    BucketId, DeviceId, DeviceIdentity, Error, ExtentId, RegisterKey, Result, Stamp,
+};
 
 use super::devices::Missing;
 
@@ -101,9 +104,57 @@ impl Backend for Absent {
         self.refuse(device)
     }
 
+    async fn keep_hint(&self, device: DeviceId, _: EntryWrite) -> Result<WriteReply> {
+        self.refuse(device)
+    }
+
+    async fn read_hint(&self, device: DeviceId, _: &RegisterKey, _: Want) -> Result<RegisterView> {
+        self.refuse(device)
+    }
+
+    async fn list_hints(&self, device: DeviceId, _: &ListRequest) -> Result<ListReply> {
+        self.refuse(device)
+    }
+
+    async fn hints(
+        &self,
+        device: DeviceId,
+        _: Option<&RegisterKey>,
+        _: usize,
+    ) -> Result<Vec<Hint>> {
+        self.refuse(device)
+    }
+
+    async fn forget_hint(&self, device: DeviceId, _: &RegisterKey, _: Stamp) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn registers(
+        &self,
+        device: DeviceId,
+        _: Option<&RegisterKey>,
+        _: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        self.refuse(device)
+    }
+
+    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
+        self.refuse(device)
+    }
+
+    async fn raise_floor(&self, device: DeviceId, _: Stamp) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn set_voting(&self, device: DeviceId, _: bool) -> Result<()> {
+        self.refuse(device)
+    }
+
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
         let status = |missing: &Missing| DeviceStatus {
             device: missing.id,
+            identity: DeviceIdentity([0; 16]),
+            voting: false,
             path: missing.path.clone(),
             health: DeviceHealth::Offline(missing.reason.clone()),
             total_bytes: 0,
@@ -111,6 +162,7 @@ impl Backend for Absent {
             extent_bytes: 0,
             extents: 0,
             quarantined: 0,
+            hints: 0,
         };
         Ok(self.0.iter().map(status).collect())
     }

@@ -257,13 +257,15 @@ fn object_extents(which: WhichObject, object: &Object, places: Vec<ExtentPlace>)
 
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::DeviceId;
+    use martlet_protocol::{DeviceId, DeviceIdentity};
 
     use super::*;
 
     fn device(id: u32, health: DeviceHealth) -> DeviceStatus {
         DeviceStatus {
             device: DeviceId(id),
+            identity: DeviceIdentity([0; 16]),
+            voting: true,
             path: "/x".into(),
             health,
             total_bytes: 1,
@@ -271,6 +273,7 @@ mod tests {
             extent_bytes: 0,
             extents: 0,
             quarantined: 0,
+            hints: 0,
         }
     }
 

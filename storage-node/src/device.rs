@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
-use martlet_protocol::{Clock, DeviceId, Error, ErrorKind, Result};
+use martlet_protocol::{Clock, DeviceId, DeviceIdentity, Error, ErrorKind, Result};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
@@ -254,6 +254,8 @@ impl Device {
         };
         let status = DeviceStatus {
             device: self.config.id,
+            identity: DeviceIdentity([0; 16]),
+            voting: true,
             path: self.config.path.clone(),
             health,
             total_bytes: space.0,
@@ -261,6 +263,7 @@ impl Device {
             extent_bytes: extents.bytes,
             extents: extents.extents,
             quarantined: extents.quarantined,
+            hints: 0,
         };
         let reopened = self.reopened.load(Ordering::Relaxed);
         DeviceMetrics { status, index: self.counters.snapshot(), extents, reopened }

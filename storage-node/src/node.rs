@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use martlet_protocol::backend::{
     Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
-    ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+    Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{
@@ -186,6 +186,52 @@ impl Backend for StorageNode {
 
     async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
         self.online(device)?.index.forget_garbage(garbage).await
+    }
+
+    async fn keep_hint(&self, device: DeviceId, _: EntryWrite) -> Result<WriteReply> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    }
+
+    async fn read_hint(&self, device: DeviceId, _: &RegisterKey, _: Want) -> Result<RegisterView> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    }
+
+    async fn list_hints(&self, device: DeviceId, _: &ListRequest) -> Result<ListReply> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    }
+
+    async fn hints(
+        &self,
+        device: DeviceId,
+        _: Option<&RegisterKey>,
+        _: usize,
+    ) -> Result<Vec<Hint>> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    }
+
+    async fn forget_hint(&self, device: DeviceId, _: &RegisterKey, _: Stamp) -> Result<()> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    }
+
+    async fn registers(
+        &self,
+        device: DeviceId,
+        _: Option<&RegisterKey>,
+        _: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    }
+
+    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    }
+
+    async fn raise_floor(&self, device: DeviceId, _: Stamp) -> Result<()> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    }
+
+    async fn set_voting(&self, device: DeviceId, _: bool) -> Result<()> {
+        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

@@ -11,7 +11,7 @@ use martlet_tests::workspace::{
 
 /// Crate, the crates of this workspace that it may depend on, and what it must not depend on.
 const MAY: [(&str, &[&str], &[&str]); 7] = [
-    ("martlet-protocol", &[], &["hyper", "rocksdb"]),
+    ("martlet-protocol", &[], &["rocksdb"]),
     (
         "martlet-ring",
         &["martlet-protocol"],

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 
 use crate::backend::{
     Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
-    ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+    Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
@@ -36,6 +36,15 @@ pub enum Op {
     ListExtents,
     Garbage,
     ForgetGarbage,
+    KeepHint,
+    ReadHint,
+    ListHints,
+    Hints,
+    ForgetHint,
+    Registers,
+    Fences,
+    RaiseFloor,
+    SetVoting,
 }
 
 /// A call that is about to be made.
@@ -200,6 +209,64 @@ impl Backend for FaultyBackend {
     async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
         let effect = self.inner.forget_garbage(device, garbage);
         self.through(on(Op::ForgetGarbage, device), effect).await
+    }
+
+    async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        let (key, copy) = (write.key.clone(), write.clone());
+        let call = Call { write: Some(&copy), ..at(Op::KeepHint, device, &key) };
+        self.through(call, self.inner.keep_hint(device, write)).await
+    }
+
+    async fn read_hint(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+    ) -> Result<RegisterView> {
+        let effect = self.inner.read_hint(device, key, want);
+        self.through(at(Op::ReadHint, device, key), effect).await
+    }
+
+    async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        let effect = self.inner.list_hints(device, request);
+        self.through(on(Op::ListHints, device), effect).await
+    }
+
+    async fn hints(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<Hint>> {
+        let effect = self.inner.hints(device, after, limit);
+        self.through(on(Op::Hints, device), effect).await
+    }
+
+    async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
+        let effect = self.inner.forget_hint(device, key, order);
+        self.through(at(Op::ForgetHint, device, key), effect).await
+    }
+
+    async fn registers(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        let effect = self.inner.registers(device, after, limit);
+        self.through(on(Op::Registers, device), effect).await
+    }
+
+    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
+        self.through(on(Op::Fences, device), self.inner.fences(device)).await
+    }
+
+    async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
+        self.through(on(Op::RaiseFloor, device), self.inner.raise_floor(device, floor)).await
+    }
+
+    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
+        self.through(on(Op::SetVoting, device), self.inner.set_voting(device, voting)).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 
 use crate::backend::{
     Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, ListReply, ListRequest, ListStart, NewExtent, PromiseReply, RegisterView, Want,
-    WriteReply,
+    GarbageId, Hint, ListReply, ListRequest, ListStart, NewExtent, PromiseReply, RegisterView,
+    Want, WriteReply,
 };
 use crate::clock::Clock;
 use crate::entry::{Body, Entry};
 use crate::error::{Error, Result};
 use crate::extent::{ExtentLocation, ExtentRecord, ExtentRef};
-use crate::id::{BucketId, DeviceId, ExtentId};
+use crate::id::{BucketId, DeviceId, DeviceIdentity, ExtentId};
 use crate::key::RegisterKey;
 use crate::limits;
 use crate::register::{Register, Verdict, WriteMode};
@@ -39,7 +39,11 @@ pub struct MemoryBackend {
 struct Device {
     full: bool,
     offline: bool,
+    /// Stores, and has no say.
+    mute: bool,
+    floor: Stamp,
     registers: BTreeMap<RegisterKey, Cell>,
+    hints: BTreeMap<RegisterKey, Hint>,
     fences: HashMap<BucketId, BucketFence>,
     extents: BTreeMap<ExtentId, (ExtentRecord, Bytes)>,
     garbage: BTreeMap<u64, (u64, RegisterKey, Body)>,
@@ -109,6 +113,14 @@ impl MemoryBackend {
         self.devices.get(&device).expect("tests name devices that they made")
     }
 
+    fn voting(&self, device: DeviceId) -> Result<parking_lot::MutexGuard<'_, Device>> {
+        let found = self.device(device)?;
+        if found.mute {
+            return Err(Error::unavailable(format!("device {device} has no vote yet")));
+        }
+        Ok(found)
+    }
+
     fn device(&self, device: DeviceId) -> Result<parking_lot::MutexGuard<'_, Device>> {
         let found = self.devices.get(&device).map(Mutex::lock);
         match found {
@@ -128,14 +140,15 @@ fn names(body: &Body, id: ExtentId) -> bool {
 }
 
 impl Cell {
-    fn register(&self) -> Register {
+    /// As the device sees it, whose floor stands under every promise.
+    fn register(&self, floor: Stamp) -> Register {
         let held = self.entry.as_ref().map(|entry| (entry.order, entry.write_id));
-        Register { promise: self.promise, held }
+        Register { promise: self.promise.max(floor), held }
     }
 
-    fn view(&self, want: Want) -> RegisterView {
+    fn view(&self, want: Want, floor: Stamp) -> RegisterView {
         RegisterView {
-            promise: self.promise,
+            promise: self.promise.max(floor),
             entry: self.entry.clone(),
             inline: self.inline.clone().filter(|_| want == Want::EntryAndInline),
         }
@@ -143,23 +156,33 @@ impl Cell {
 }
 
 impl Device {
-    fn write(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
+    /// Why a first-hand write is refused before anything is looked at.
+    fn objection(&self, write: &EntryWrite, held: Stamp, now_ms: u64) -> Option<WriteReply> {
+        if !write.mode.is_first_hand() {
+            return None;
+        }
         let fence = self.fences.get(&write.key.bucket);
         if fence.is_some_and(|fence| !fence.open || write.generation < fence.generation) {
-            return WriteReply::Fenced;
+            return Some(WriteReply::Fenced);
         }
         let order_ms = write.entry.order.time_ms();
-        let held = self.registers.get(&write.key).map_or(Stamp::ZERO, |c| c.register().floor());
         let ahead = order_ms > now_ms.max(held.time_ms()) + limits::CLOCK_SKEW_MS_MAX;
         let behind =
             write.mode == WriteMode::Fresh && order_ms + limits::FIRST_HAND_AGE_MS_MAX < now_ms;
-        if ahead || behind || now_ms > write.commit_by_ms {
-            return WriteReply::OutOfTime;
+        (ahead || behind || now_ms > write.commit_by_ms).then_some(WriteReply::OutOfTime)
+    }
+
+    fn write(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
+        let floor = self.floor;
+        let held = self.registers.get(&write.key).map_or(floor, |c| c.register(floor).floor());
+        if let Some(objection) = self.objection(&write, held, now_ms) {
+            return objection;
         }
+        let stored = if self.mute { WriteReply::Unvoted } else { WriteReply::Stored };
         let cell = self.registers.entry(write.key.clone()).or_default();
-        let mut register = cell.register();
+        let mut register = cell.register(floor);
         match register.write(write.entry.order, write.entry.write_id, write.mode) {
-            Verdict::Held => WriteReply::Stored,
+            Verdict::Held => stored,
             Verdict::Superseded => WriteReply::Superseded,
             Verdict::Behind(floor) => WriteReply::Behind(floor),
             Verdict::Store => {
@@ -168,9 +191,22 @@ impl Device {
                 cell.inline = write.inline;
                 let body = before.as_ref().and_then(|entry| entry.value.body());
                 self.discard(write.key, body.filter(|_| !same && !write.keep_body), now_ms);
-                WriteReply::Stored
+                stored
             }
         }
+    }
+
+    fn keep_hint(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
+        let kept = self.hints.get(&write.key).map_or(Stamp::ZERO, |hint| hint.entry.order);
+        if let Some(objection) = self.objection(&write, kept, now_ms) {
+            return objection;
+        }
+        let EntryWrite { key, entry, inline, keep_body, .. } = write;
+        if kept > entry.order {
+            return WriteReply::Superseded;
+        }
+        self.hints.insert(key.clone(), Hint { key, entry, inline, keep_body, since_ms: now_ms });
+        WriteReply::Stored
     }
 
     fn discard(&mut self, key: RegisterKey, body: Option<&Body>, now_ms: u64) {
@@ -181,39 +217,51 @@ impl Device {
     }
 
     fn list(&self, request: &ListRequest) -> ListReply {
-        let mut entries = Vec::new();
-        for shard in &request.shards {
-            let from = match &request.start {
-                ListStart::First => Bound::Included(request.prefix.clone()),
-                ListStart::At(name) => Bound::Included(name.max(&request.prefix).clone()),
-                ListStart::After(name) if *name < request.prefix => {
-                    Bound::Included(request.prefix.clone())
-                }
-                ListStart::After(name) => Bound::Excluded(name.clone()),
-            };
-            let at = |name: Bytes| RegisterKey {
-                bucket: request.bucket,
-                shard: *shard,
-                kind: request.kind,
-                name,
-            };
-            let run = self.registers.range((from.map(at), Bound::Unbounded));
-            let of_kind = run.take_while(|(key, _)| {
-                (key.bucket, key.shard, key.kind) == (request.bucket, *shard, request.kind)
-                    && key.name.starts_with(&request.prefix)
-            });
-            entries.extend(
-                of_kind.filter_map(|(key, cell)| Some((key.name.clone(), cell.entry.clone()?))),
-            );
-        }
-        entries.sort_by(|a, b| a.0.cmp(&b.0));
-        if let Some(delimiter) = &request.fold {
-            fold(&mut entries, &request.prefix, delimiter);
-        }
-        let truncated = entries.len() > request.limit;
-        entries.truncate(request.limit);
-        ListReply { entries, truncated }
+        let entry = |cell: &Cell| cell.entry.clone();
+        list(&self.registers, entry, request)
     }
+
+    fn list_hints(&self, request: &ListRequest) -> ListReply {
+        list(&self.hints, |hint| Some(hint.entry.clone()), request)
+    }
+}
+
+/// A page of what `held` has in the shards that are asked for.
+fn list<T>(
+    held: &BTreeMap<RegisterKey, T>,
+    entry: impl Fn(&T) -> Option<Entry>,
+    request: &ListRequest,
+) -> ListReply {
+    let mut entries = Vec::new();
+    for shard in &request.shards {
+        let from = match &request.start {
+            ListStart::First => Bound::Included(request.prefix.clone()),
+            ListStart::At(name) => Bound::Included(name.max(&request.prefix).clone()),
+            ListStart::After(name) if *name < request.prefix => {
+                Bound::Included(request.prefix.clone())
+            }
+            ListStart::After(name) => Bound::Excluded(name.clone()),
+        };
+        let at = |name: Bytes| RegisterKey {
+            bucket: request.bucket,
+            shard: *shard,
+            kind: request.kind,
+            name,
+        };
+        let run = held.range((from.map(at), Bound::Unbounded));
+        let of_kind = run.take_while(|(key, _)| {
+            (key.bucket, key.shard, key.kind) == (request.bucket, *shard, request.kind)
+                && key.name.starts_with(&request.prefix)
+        });
+        entries.extend(of_kind.filter_map(|(key, cell)| Some((key.name.clone(), entry(cell)?))));
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    if let Some(delimiter) = &request.fold {
+        fold(&mut entries, &request.prefix, delimiter);
+    }
+    let truncated = entries.len() > request.limit;
+    entries.truncate(request.limit);
+    ListReply { entries, truncated }
 }
 
 /// Drops the names that share a folded prefix with a live name before them.
@@ -235,8 +283,9 @@ fn fold(entries: &mut Vec<(Bytes, Entry)>, prefix: &[u8], delimiter: &[u8]) {
 #[async_trait]
 impl Backend for MemoryBackend {
     async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        let device = self.device(device)?;
-        Ok(device.registers.get(key).map(|cell| cell.view(want)).unwrap_or_default())
+        let device = self.voting(device)?;
+        let floor = device.floor;
+        Ok(device.registers.get(key).map(|cell| cell.view(want, floor)).unwrap_or_default())
     }
 
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
@@ -250,20 +299,21 @@ impl Backend for MemoryBackend {
         key: &RegisterKey,
         ballot: Stamp,
     ) -> Result<PromiseReply> {
-        let mut device = self.device(device)?;
+        let mut device = self.voting(device)?;
+        let floor = device.floor;
         let cell = device.registers.entry(key.clone()).or_default();
-        let mut register = cell.register();
+        let mut register = cell.register(floor);
         match register.promise(ballot) {
             Ok(()) => {
                 cell.promise = register.promise;
-                Ok(PromiseReply::Promised(cell.view(Want::EntryAndInline)))
+                Ok(PromiseReply::Promised(cell.view(Want::EntryAndInline, floor)))
             }
             Err(floor) => Ok(PromiseReply::Behind(floor)),
         }
     }
 
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        Ok(self.device(device)?.list(request))
+        Ok(self.voting(device)?.list(request))
     }
 
     async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
@@ -396,12 +446,81 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
+    async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        let now_ms = self.clock.now_ms();
+        Ok(self.device(device)?.keep_hint(write, now_ms))
+    }
+
+    async fn read_hint(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+    ) -> Result<RegisterView> {
+        let device = self.device(device)?;
+        Ok(device.hints.get(key).map(|hint| hint_view(hint, want)).unwrap_or_default())
+    }
+
+    async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        Ok(self.device(device)?.list_hints(request))
+    }
+
+    async fn hints(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<Hint>> {
+        let device = self.device(device)?;
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let run = device.hints.range((from, Bound::Unbounded)).take(limit);
+        Ok(run.map(|(_, hint)| hint.clone()).collect())
+    }
+
+    async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
+        let mut device = self.device(device)?;
+        if device.hints.get(key).is_some_and(|hint| hint.entry.order <= order) {
+            device.hints.remove(key);
+        }
+        Ok(())
+    }
+
+    async fn registers(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        let device = self.device(device)?;
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let run = device.registers.range((from, Bound::Unbounded)).take(limit);
+        let view = |cell: &Cell| cell.view(Want::EntryAndInline, device.floor);
+        Ok(run.map(|(key, cell)| (key.clone(), view(cell))).collect())
+    }
+
+    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
+        Ok(self.device(device)?.fences.values().copied().collect())
+    }
+
+    async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
+        let mut device = self.device(device)?;
+        device.floor = device.floor.max(floor);
+        Ok(())
+    }
+
+    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
+        self.device(device)?.mute = !voting;
+        Ok(())
+    }
+
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
         let status = |(id, device): (&DeviceId, &Mutex<Device>)| {
             let device = device.lock();
             let extent_bytes = device.extents.values().map(|(_, bytes)| bytes.len() as u64).sum();
             DeviceStatus {
                 device: *id,
+                identity: DeviceIdentity([0; 16]),
+                voting: !device.mute,
                 path: PathBuf::from("memory"),
                 health: match (device.offline, device.full) {
                     (true, _) => DeviceHealth::Offline("a test took it away".into()),
@@ -413,10 +532,16 @@ impl Backend for MemoryBackend {
                 extent_bytes,
                 extents: device.extents.len() as u64,
                 quarantined: 0,
+                hints: device.hints.len() as u64,
             }
         };
         Ok(self.devices.iter().map(status).collect())
     }
+}
+
+fn hint_view(hint: &Hint, want: Want) -> RegisterView {
+    let inline = hint.inline.clone().filter(|_| want == Want::EntryAndInline);
+    RegisterView { promise: Stamp::ZERO, entry: Some(hint.entry.clone()), inline }
 }
 
 fn missing(id: ExtentId) -> Error {

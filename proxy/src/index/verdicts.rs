@@ -36,6 +36,10 @@ impl Verdicts {
                 }
                 Ok(WriteReply::Fenced) => verdicts.fenced = true,
                 Ok(WriteReply::OutOfTime) => verdicts.out_of_time = true,
+                Ok(WriteReply::Unvoted) => {
+                    let error = Error::unavailable("a replica that has it has no vote");
+                    verdicts.unknown = Some(error);
+                }
                 Err(error) if error.kind() == ErrorKind::Invalid => verdicts.refused = Some(error),
                 // Also of a full device: its log may have run out of space in mid-record.
                 Err(error) => verdicts.unknown = Some(error),

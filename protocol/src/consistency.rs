@@ -1,0 +1,100 @@
+//! Consistency that is chosen, for a bucket or a request, and consistency that was given.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// A quorum of primaries, else whoever answers.
+    #[default]
+    Available,
+    /// A quorum of primaries, else nothing.
+    Strict,
+    /// Writes as [`Level::Available`]; reads from the first good replica.
+    Any,
+}
+
+/// What a reply rests on, the better ones first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Given {
+    /// A quorum of primaries.
+    #[default]
+    Quorum,
+    /// One replica, whichever answered first.
+    Any,
+    /// Whoever answered while a quorum of primaries was out (rule A1).
+    Degraded,
+}
+
+impl Level {
+    /// As headers and settings have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Available => "available",
+            Self::Strict => "strict",
+            Self::Any => "any",
+        }
+    }
+}
+
+impl Given {
+    /// As headers have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Any => "any",
+            Self::Degraded => "degraded",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Level {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let all = [Self::Available, Self::Strict, Self::Any];
+        all.into_iter()
+            .find(|level| level.name() == text)
+            .ok_or_else(|| Error::invalid("a consistency is one of available, strict and any"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read_as_they_are_written() {
+        for level in [Level::Available, Level::Strict, Level::Any] {
+            assert_eq!(level.to_string().parse::<Level>().unwrap(), level);
+        }
+        assert!("quorum".parse::<Level>().is_err());
+    }
+
+    #[test]
+    fn the_worst_that_was_given_counts() {
+        assert_eq!(Given::Quorum.max(Given::Degraded), Given::Degraded);
+        assert_eq!(Given::Any.max(Given::Quorum), Given::Any);
+    }
+}
