@@ -21,6 +21,7 @@ mod check;
 mod edit;
 mod exchanges;
 pub(crate) mod file;
+mod layout;
 mod needs;
 mod passes;
 mod quotas;

@@ -8,6 +8,7 @@ use std::path::Path;
 use martlet_protocol::{DeviceId, Partition};
 use serde::{Deserialize, Serialize};
 
+use super::layout;
 use super::{Begun, Builder, Drain, HistoryEntry, Settings};
 use crate::device::Device;
 use crate::disk;
@@ -66,9 +67,7 @@ impl Builder {
         let mut file = self.to_file();
         let bare = serde_json::to_string(&file).expect("numbers and strings make JSON");
         file.blake3 = Some(hex(blake3::hash(bare.as_bytes()).as_bytes()));
-        let mut text = serde_json::to_string_pretty(&file).expect("numbers and strings make JSON");
-        text.push('\n');
-        text
+        layout::to_text(&file)
     }
 
     fn to_file(&self) -> BuilderFile {

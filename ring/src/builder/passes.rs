@@ -54,7 +54,8 @@ impl State<'_> {
                 return true;
             }
             let chained = self.chain(Scope::Movable);
-            if !spread.has_moved && !balanced && !chained {
+            let may_spread = spread.is_faulty && (spread.has_moved || balanced);
+            if !chained && !may_spread {
                 break;
             }
         }
@@ -130,11 +131,12 @@ impl State<'_> {
             return false;
         }
         for _ in 0..WALKS_MAX {
-            let excess = self.excess;
-            if excess > 0 {
+            if self.excess > 0 {
                 self.direct(scope);
             }
-            if self.excess > 0 {
+            // What stays after a walk for direct moves waits for others to make room.
+            let excess = self.excess;
+            if excess > 0 {
                 self.relay(scope);
             }
             if self.excess > 0 && scope == Scope::Movable {
