@@ -8,6 +8,8 @@
 //! * A call that returns `Ok` from a write has its effect on disk (rule X6).
 //! * A reply never tells of something that a power cut could take back (rule R2).
 //! * [`Backend::write_extent`] either leaves a whole extent or nothing that a reader can see.
+//! * A page may be shorter than its `limit`, and is never asked to hold more than about a thousand
+//!   items: a node bounds what a request can make it gather.
 //! * Bytes of [`Backend::read_extent`] have been verified against the checksums written with them.
 
 use std::ops::Range;

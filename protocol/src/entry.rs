@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::consistency::Level;
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
 use crate::id::{BucketId, PolicyId, UploadId, WriteId};
@@ -184,6 +185,8 @@ pub struct Bucket {
     pub policy: PolicyId,
     /// Who made it.
     pub owner: String,
+    /// The consistency of requests that ask for none.
+    pub consistency: Level,
 }
 
 /// Whether a bucket takes writes.

@@ -10,6 +10,7 @@
 //! * [`extent`]: immutable runs of object bytes, and who owns them.
 //! * [`backend`]: the seam. Everything that a storage node offers, as one trait.
 //! * [`limits`]: every bound in one place, checked against each other when compiled.
+//! * [`http`]: the seam over HTTP, client and server halves, with the feature `http`.
 //! * [`error`]: one error whose kind says what the caller should do.
 //!
 //! Nothing here knows rings or disks.
@@ -20,6 +21,8 @@ pub mod consistency;
 pub mod entry;
 pub mod error;
 pub mod extent;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod id;
 pub mod key;
 pub mod limits;

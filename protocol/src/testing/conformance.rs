@@ -8,8 +8,10 @@
 
 mod buckets;
 mod extents;
+mod hints;
 mod listing;
 mod registers;
+mod votes;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -24,12 +26,15 @@ use crate::key::RegisterKey;
 use crate::register::WriteMode;
 use crate::stamp::{Stamp, WriterId};
 
-/// Runs every check against one device, by the system's clock.
+/// Runs every check against one device, by the system's clock. The device has its votes before and
+/// after; its floor ends a few milliseconds after 1970.
 pub async fn all(backend: &dyn Backend, device: DeviceId) {
     registers::all(backend, device).await;
     listing::all(backend, device).await;
     buckets::all(backend, device).await;
     extents::all(backend, device).await;
+    hints::all(backend, device).await;
+    votes::all(backend, device).await;
 }
 
 /// A stamp `ticks` after the present second.

@@ -5,9 +5,11 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt;
 
 use crate::backend::{
     Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
@@ -74,6 +76,8 @@ pub enum Fault {
     Delay(Duration),
     /// It takes effect, and never comes back.
     Hang,
+    /// The bytes of an extent, on their way in or out, break off after so many.
+    CutBody(u64),
 }
 
 type Choose = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
@@ -98,23 +102,55 @@ impl FaultyBackend {
         call: Call<'_>,
         effect: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        match (self.choose)(&call) {
-            Fault::None => effect.await,
-            Fault::Refuse(kind) => Err(Error::new(kind, format!("{:?} was refused", call.op))),
-            Fault::LoseReply(kind) => {
-                effect.await?;
-                Err(Error::new(kind, format!("the reply to {:?} was lost", call.op)))
-            }
-            Fault::Delay(by) => {
-                tokio::time::sleep(by).await;
-                effect.await
-            }
-            Fault::Hang => {
-                effect.await?;
-                std::future::pending().await
-            }
+        through((self.choose)(&call), &call, effect).await
+    }
+}
+
+async fn through<T>(
+    fault: Fault,
+    call: &Call<'_>,
+    effect: impl Future<Output = Result<T>> + Send,
+) -> Result<T> {
+    match fault {
+        Fault::None | Fault::CutBody(_) => effect.await,
+        Fault::Refuse(kind) => Err(Error::new(kind, format!("{:?} was refused", call.op))),
+        Fault::LoseReply(kind) => {
+            effect.await?;
+            Err(Error::new(kind, format!("the reply to {:?} was lost", call.op)))
+        }
+        Fault::Delay(by) => {
+            tokio::time::sleep(by).await;
+            effect.await
+        }
+        Fault::Hang => {
+            effect.await?;
+            std::future::pending().await
         }
     }
+}
+
+/// The stream, until an error after `after` bytes.
+fn cut(mut body: ByteStream, after: u64) -> ByteStream {
+    let mut left = usize::try_from(after).unwrap_or(usize::MAX);
+    let mut is_cut = false;
+    let pieces = futures::stream::poll_fn(move |context| {
+        if is_cut {
+            return Poll::Ready(None);
+        }
+        if left == 0 {
+            is_cut = true;
+            return Poll::Ready(Some(Err(Error::unavailable("the bytes broke off"))));
+        }
+        let next = ready!(body.as_mut().poll_next(context));
+        Poll::Ready(next.map(|piece| {
+            piece.map(|mut piece| {
+                piece.truncate(left);
+                left -= piece.len();
+                piece
+            })
+        }))
+    });
+    pieces.boxed()
 }
 
 fn on(op: Op, device: DeviceId) -> Call<'static> {
@@ -164,8 +200,13 @@ impl Backend for FaultyBackend {
         extent: NewExtent,
         body: ByteStream,
     ) -> Result<ExtentRef> {
-        let effect = self.inner.write_extent(device, extent, body);
-        self.through(on(Op::WriteExtent, device), effect).await
+        let call = on(Op::WriteExtent, device);
+        match (self.choose)(&call) {
+            Fault::CutBody(after) => {
+                self.inner.write_extent(device, extent, cut(body, after)).await
+            }
+            fault => through(fault, &call, self.inner.write_extent(device, extent, body)).await,
+        }
     }
 
     async fn read_extent(
@@ -174,8 +215,12 @@ impl Backend for FaultyBackend {
         id: ExtentId,
         range: Range<u64>,
     ) -> Result<ByteStream> {
+        let call = on(Op::ReadExtent, device);
         let effect = self.inner.read_extent(device, id, range);
-        self.through(on(Op::ReadExtent, device), effect).await
+        match (self.choose)(&call) {
+            Fault::CutBody(after) => Ok(cut(effect.await?, after)),
+            fault => through(fault, &call, effect).await,
+        }
     }
 
     async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {

@@ -27,7 +27,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     folding_keeps_the_first_live_name(backend, device, bucket).await;
 }
 
-fn request(bucket: BucketId, prefix: &'static str, start: ListStart) -> ListRequest {
+pub(super) fn request(bucket: BucketId, prefix: &'static str, start: ListStart) -> ListRequest {
     ListRequest {
         bucket,
         shards: (0..4).map(Shard).collect(),

@@ -1,0 +1,130 @@
+//! What every reply says of its node: the time by its clock, and the rings that it has.
+//!
+//! ```text
+//! x-martlet-now: 1795262400000
+//! x-martlet-rings: index=7-0a1b2c3d4e5f6071,data-0=9-66778899aabbccdd
+//! ```
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Milliseconds since 1970 by the clock of the node that replies.
+pub(super) const NOW: HeaderName = HeaderName::from_static("x-martlet-now");
+/// The rings of the node that replies.
+pub(super) const RINGS: HeaderName = HeaderName::from_static("x-martlet-rings");
+
+/// Which edition of a ring somebody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingTag {
+    /// `index` or `data-<policy id>`.
+    pub name: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// The first eight bytes of its hash.
+    pub hash: [u8; 8],
+}
+
+/// The rings of a node, as its replies carry them. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingTags(HeaderValue);
+
+/// What a node says in every reply, beside the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    rings: RingTags,
+}
+
+/// What a reply said of its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// Milliseconds since 1970 by the node's clock.
+    pub now_ms: u64,
+    /// From the request's first byte to the reply's head.
+    pub round_trip: Duration,
+    /// The node's rings.
+    pub rings: RingTags,
+}
+
+impl Announcement {
+    /// A node that has these rings. Names are of the letters, digits and dashes that ring names have.
+    ///
+    /// # Panics
+    /// When a ring's name can't stand in a header.
+    pub fn new(rings: &[RingTag]) -> Self {
+        let mut text = String::new();
+        for RingTag { name, epoch, hash } in rings {
+            let comma = if text.is_empty() { "" } else { "," };
+            write!(text, "{comma}{name}={epoch}-{}", hex::encode(hash))
+                .expect("a string takes everything");
+        }
+        let value = HeaderValue::from_str(&text).expect("ring names are plain ASCII");
+        Self { rings: RingTags(value) }
+    }
+
+    /// The rings.
+    pub fn rings(&self) -> &RingTags {
+        &self.rings
+    }
+
+    pub(super) fn put_on(self, headers: &mut HeaderMap, now_ms: u64) {
+        headers.insert(NOW, HeaderValue::from(now_ms));
+        headers.insert(RINGS, self.rings.0);
+    }
+}
+
+impl RingTags {
+    /// The tags. What can't be read is left out: it is from a later version than this one.
+    pub fn iter(&self) -> impl Iterator<Item = RingTag> + '_ {
+        self.0.to_str().unwrap_or_default().split(',').filter_map(tag)
+    }
+}
+
+fn tag(text: &str) -> Option<RingTag> {
+    let (name, edition) = text.split_once('=')?;
+    let (epoch, hash) = edition.split_once('-')?;
+    let mut bytes = [0; 8];
+    hex::decode_to_slice(hash, &mut bytes).ok()?;
+    Some(RingTag { name: name.to_owned(), epoch: epoch.parse().ok()?, hash: bytes })
+}
+
+impl Heard {
+    /// What a reply's headers say, if it comes from a node.
+    pub(super) fn of(headers: &HeaderMap, round_trip: Duration) -> Option<Self> {
+        let now_ms = headers.get(NOW)?.to_str().ok()?.parse().ok()?;
+        Some(Self { now_ms, round_trip, rings: RingTags(headers.get(RINGS)?.clone()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags() -> Vec<RingTag> {
+        let hash = [0x0a, 0x1b, 0x2c, 0x3d, 0x4e, 0x5f, 0x60, 0x71];
+        vec![
+            RingTag { name: "index".into(), epoch: 7, hash },
+            RingTag { name: "data-0".into(), epoch: 9, hash: [0xff; 8] },
+        ]
+    }
+
+    #[test]
+    fn what_is_announced_is_heard() {
+        let mut headers = HeaderMap::new();
+        Announcement::new(&tags()).put_on(&mut headers, 1234);
+        assert_eq!(headers[RINGS], "index=7-0a1b2c3d4e5f6071,data-0=9-ffffffffffffffff");
+        let heard = Heard::of(&headers, Duration::from_millis(3)).unwrap();
+        assert_eq!((heard.now_ms, heard.round_trip), (1234, Duration::from_millis(3)));
+        assert_eq!(heard.rings.iter().collect::<Vec<_>>(), tags());
+    }
+
+    #[test]
+    fn a_reply_without_tags_or_with_odd_ones_is_bearable() {
+        assert_eq!(Heard::of(&HeaderMap::new(), Duration::ZERO), None);
+        assert_eq!(Announcement::new(&[]).rings().iter().count(), 0);
+        let odd =
+            RingTags(HeaderValue::from_static("index,data-0=x-00,=1-0011223344556677,a=1-zz"));
+        assert_eq!(odd.iter().map(|tag| tag.name).collect::<Vec<_>>(), [""]);
+    }
+}

@@ -1,0 +1,136 @@
+//! The index calls by name, and how long their requests and replies may be.
+//!
+//! A request that says it is longer than its call allows is refused before any of it is read, and a
+//! page is cut to a length that the other side takes. So memory is bounded by what a call is for,
+//! not by what a peer claims.
+
+use serde::Deserialize;
+
+/// What of an extent's description stands in the head of its request: hexadecimal postcard of
+/// [`NewExtent`](crate::backend::NewExtent).
+pub(super) const EXTENT: http::HeaderName = http::HeaderName::from_static("x-martlet-extent");
+/// How many milliseconds the caller will wait.
+pub(super) const DEADLINE: http::HeaderName = http::HeaderName::from_static("x-martlet-deadline");
+
+/// The body of a request for a call: an entry with its inline bytes, or a list of ids.
+pub(super) const REQUEST_BYTES_MAX: usize = 1024 * 1024;
+/// The body of a reply about one register or extent.
+const REPLY_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The body of a reply with a page of them.
+const PAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Items of a page, whatever the caller asks for: so many of the longest entries, which are objects
+/// of as many parts as there may be, fit into a page's bytes.
+pub(super) const PAGE_ITEMS_MAX: usize = 1024;
+/// The longest entry that there is, with room to spare.
+const ENTRY_BYTES_MAX: usize = 62 * 1024;
+/// Ids in one request; callers with more send several.
+pub(super) const IDS_MAX: usize = 4096;
+/// The same of garbage, whose ids contain the names of registers.
+pub(super) const GARBAGE_IDS_MAX: usize = 512;
+
+/// A call of the seam with a body that is not streamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Call {
+    Read,
+    Write,
+    Promise,
+    List,
+    Fence,
+    PurgeBucket,
+    StatExtent,
+    DeleteExtents,
+    ListExtents,
+    Garbage,
+    ForgetGarbage,
+    KeepHint,
+    ReadHint,
+    ListHints,
+    Hints,
+    ForgetHint,
+    Registers,
+    Fences,
+    RaiseFloor,
+    SetVoting,
+}
+
+impl Call {
+    /// As paths have it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Promise => "promise",
+            Self::List => "list",
+            Self::Fence => "fence",
+            Self::PurgeBucket => "purge-bucket",
+            Self::StatExtent => "stat-extent",
+            Self::DeleteExtents => "delete-extents",
+            Self::ListExtents => "list-extents",
+            Self::Garbage => "garbage",
+            Self::ForgetGarbage => "forget-garbage",
+            Self::KeepHint => "keep-hint",
+            Self::ReadHint => "read-hint",
+            Self::ListHints => "list-hints",
+            Self::Hints => "hints",
+            Self::ForgetHint => "forget-hint",
+            Self::Registers => "registers",
+            Self::Fences => "fences",
+            Self::RaiseFloor => "raise-floor",
+            Self::SetVoting => "set-voting",
+        }
+    }
+
+    /// The longest reply that a caller takes.
+    pub(super) fn reply_bytes_max(self) -> usize {
+        match self {
+            Self::List
+            | Self::ListHints
+            | Self::ListExtents
+            | Self::Garbage
+            | Self::Hints
+            | Self::Registers
+            | Self::Fences => PAGE_BYTES_MAX,
+            _ => REPLY_BYTES_MAX,
+        }
+    }
+
+    /// Whether it may be sent again when nobody knows what became of it.
+    pub(super) fn is_read(self) -> bool {
+        match self {
+            Self::Read
+            | Self::List
+            | Self::StatExtent
+            | Self::ListExtents
+            | Self::Garbage
+            | Self::ReadHint
+            | Self::ListHints
+            | Self::Hints
+            | Self::Registers
+            | Self::Fences => true,
+            Self::Write
+            | Self::Promise
+            | Self::Fence
+            | Self::PurgeBucket
+            | Self::DeleteExtents
+            | Self::ForgetGarbage
+            | Self::KeepHint
+            | Self::ForgetHint
+            | Self::RaiseFloor
+            | Self::SetVoting => false,
+        }
+    }
+}
+
+const _: () = {
+    use crate::limits;
+    assert!(limits::INLINE_BYTES_MAX < (REQUEST_BYTES_MAX / 2) as u64);
+    assert!(IDS_MAX * 2 * size_of::<crate::ExtentId>() < REQUEST_BYTES_MAX);
+    assert!(GARBAGE_IDS_MAX * (limits::KEY_BYTES_MAX + 128) < REQUEST_BYTES_MAX);
+    assert!(limits::INDEX_SHARDS_MAX as usize * 3 < REQUEST_BYTES_MAX);
+    assert!(limits::LIST_KEYS_MAX < PAGE_ITEMS_MAX);
+    assert!(PAGE_ITEMS_MAX * ENTRY_BYTES_MAX < PAGE_BYTES_MAX);
+    // A part's length takes 5 bytes, an extent of the manifest 54.
+    let parts = limits::PARTS_MAX as usize * 5 + limits::MANIFEST_EXTENTS_INLINE_MAX * 54;
+    assert!(parts + limits::KEY_BYTES_MAX + 2 * limits::USER_METADATA_BYTES_MAX < ENTRY_BYTES_MAX);
+};

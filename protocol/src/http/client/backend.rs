@@ -1,0 +1,203 @@
+//! Every call of [`Backend`], over the wire.
+//!
+//! What a request says is the postcard of its call's arguments as a tuple, and a reply is the
+//! postcard of what the call returns. The `server` half has the same table from the other side.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use http::{Method, Uri};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::exchange::Ask;
+use super::{HttpBackend, Node};
+use crate::backend::{
+    Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
+    Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+};
+use crate::error::{Error, Result};
+use crate::extent::{ExtentRecord, ExtentRef};
+use crate::http::calls::{Call, GARBAGE_IDS_MAX, IDS_MAX};
+use crate::id::{BucketId, DeviceId, ExtentId};
+use crate::key::RegisterKey;
+use crate::stamp::Stamp;
+
+impl Node {
+    /// Makes a call.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        device: DeviceId,
+        call: Call,
+        arguments: &(impl Serialize + Sync),
+    ) -> Result<T> {
+        let body = postcard::to_stdvec(arguments)
+            .map_err(|error| Error::internal("a request can't be encoded").with_source(error))?;
+        let reply = self.ask(Ask {
+            method: Method::POST,
+            uri: path(&format!("/v1/d/{}/{}", device.0, call.name())),
+            body: body.into(),
+            reply_bytes_max: call.reply_bytes_max(),
+            again: call.is_read(),
+        });
+        decode(&reply.await?)
+    }
+}
+
+pub(super) fn path(text: &str) -> Uri {
+    text.parse().expect("paths of numbers and names can be parsed")
+}
+
+pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    postcard::from_bytes(body)
+        .map_err(|error| Error::internal("the node's reply can't be read").with_source(error))
+}
+
+#[async_trait]
+impl Backend for HttpBackend {
+    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+        self.0.call(device, Call::Read, &(key, want)).await
+    }
+
+    async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        self.0.call(device, Call::Write, &write).await
+    }
+
+    async fn promise(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        ballot: Stamp,
+    ) -> Result<PromiseReply> {
+        self.0.call(device, Call::Promise, &(key, ballot)).await
+    }
+
+    async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        self.0.call(device, Call::List, request).await
+    }
+
+    async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
+        self.0.call(device, Call::Fence, &fence).await
+    }
+
+    async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()> {
+        self.0.call(device, Call::PurgeBucket, &bucket).await
+    }
+
+    async fn write_extent(
+        &self,
+        device: DeviceId,
+        extent: NewExtent,
+        body: ByteStream,
+    ) -> Result<ExtentRef> {
+        self.0.write_extent(device, &extent, body).await
+    }
+
+    async fn read_extent(
+        &self,
+        device: DeviceId,
+        id: ExtentId,
+        range: Range<u64>,
+    ) -> Result<ByteStream> {
+        Ok(self.0.read_extent(device, id, range).await?.boxed())
+    }
+
+    async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {
+        self.0.call(device, Call::StatExtent, &id).await
+    }
+
+    async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        for ids in ids.chunks(IDS_MAX) {
+            self.0.call::<()>(device, Call::DeleteExtents, &ids).await?;
+        }
+        Ok(())
+    }
+
+    async fn list_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        limit: usize,
+    ) -> Result<Vec<ExtentRecord>> {
+        self.0.call(device, Call::ListExtents, &(after, limit)).await
+    }
+
+    async fn garbage(
+        &self,
+        device: DeviceId,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<Garbage>> {
+        self.0.call(device, Call::Garbage, &(before_ms, limit)).await
+    }
+
+    async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
+        for garbage in garbage.chunks(GARBAGE_IDS_MAX) {
+            self.0.call::<()>(device, Call::ForgetGarbage, &garbage).await?;
+        }
+        Ok(())
+    }
+
+    async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        self.0.call(device, Call::KeepHint, &write).await
+    }
+
+    async fn read_hint(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+    ) -> Result<RegisterView> {
+        self.0.call(device, Call::ReadHint, &(key, want)).await
+    }
+
+    async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        self.0.call(device, Call::ListHints, request).await
+    }
+
+    async fn hints(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<Hint>> {
+        self.0.call(device, Call::Hints, &(after, limit)).await
+    }
+
+    async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
+        self.0.call(device, Call::ForgetHint, &(key, order)).await
+    }
+
+    async fn registers(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        self.0.call(device, Call::Registers, &(after, limit)).await
+    }
+
+    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
+        self.0.call(device, Call::Fences, &()).await
+    }
+
+    async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
+        self.0.call(device, Call::RaiseFloor, &floor).await
+    }
+
+    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
+        self.0.call(device, Call::SetVoting, &voting).await
+    }
+
+    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
+        let ask = Ask {
+            method: Method::GET,
+            uri: Uri::from_static("/v1/devices"),
+            body: bytes::Bytes::new(),
+            reply_bytes_max: Call::Fences.reply_bytes_max(),
+            again: true,
+        };
+        decode(&self.0.ask(ask).await?)
+    }
+}

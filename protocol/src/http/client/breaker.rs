@@ -1,0 +1,158 @@
+//! A breaker: a node that can't be reached is left alone for a short, growing while, so that callers
+//! learn at once what they would otherwise wait for.
+//!
+//! ```text
+//! closed ──can't connect, or no answer in time──▶ open, 200 ms
+//!    ▲                                              │ the while is over: one call may try
+//!    └──any answer──── probing ◀────────────────────┘
+//!                         └──again no answer──▶ open, twice as long, up to 2 s
+//! ```
+//!
+//! Whatever a node answers, errors included, shows that it can be reached.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::error::Error;
+use crate::http::fault;
+
+const WAIT_MIN: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_secs(2);
+/// A call that its caller gave up after this long without an answer counts as one that got none.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether calls to one node make sense.
+#[derive(Debug, Default)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Calls are refused until then; nothing while the node answers.
+    until: Option<Instant>,
+    wait: Duration,
+    probing: bool,
+}
+
+/// Leave to call. What came of the call decides about the next; one that is given up soon says
+/// nothing.
+#[derive(Debug)]
+pub(super) struct Pass<'a> {
+    breaker: &'a Breaker,
+    began: Instant,
+    probe: bool,
+    settled: bool,
+}
+
+impl Breaker {
+    /// Leave to call, or why not.
+    pub(super) fn pass(&self, address: &str) -> Result<Pass<'_>, Error> {
+        let now = Instant::now();
+        let mut state = self.0.lock();
+        let probe = state.until.is_some();
+        if state.probing || state.until.is_some_and(|until| now < until) {
+            let message = format!("the node at {address} could not be reached a moment ago");
+            return Err(fault::unsent(message, "it is left alone for a while"));
+        }
+        state.probing = probe;
+        Ok(Pass { breaker: self, began: now, probe, settled: false })
+    }
+
+    /// The node answered.
+    fn close(&self) {
+        *self.0.lock() = State::default();
+    }
+
+    /// The node didn't answer.
+    pub(super) fn open(&self) {
+        let now = Instant::now();
+        let mut state = self.0.lock();
+        // Calls that were under way together are one failure.
+        if state.until.is_some_and(|until| now < until) {
+            return;
+        }
+        let longer = if state.until.is_some() { state.wait * 2 } else { WAIT_MIN };
+        state.wait = longer.clamp(WAIT_MIN, WAIT_MAX);
+        state.until = Some(now + state.wait);
+        state.probing = false;
+    }
+}
+
+impl Pass<'_> {
+    /// The node answered, whatever it said.
+    pub(super) fn answered(mut self) {
+        self.settled = true;
+        self.breaker.close();
+    }
+
+    /// There was no connection, or no answer in time.
+    pub(super) fn unanswered(mut self) {
+        self.settled = true;
+        self.breaker.open();
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        if self.began.elapsed() >= PATIENCE {
+            self.breaker.open();
+        } else if self.probe {
+            self.breaker.0.lock().probing = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn later(ms: u64) {
+        tokio::time::advance(Duration::from_millis(ms)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_opens_for_a_growing_while_with_single_probes() {
+        let breaker = Breaker::default();
+        breaker.pass("n1").unwrap().unanswered();
+        for wait_ms in [200, 400, 800, 1600, 2000, 2000] {
+            later(wait_ms - 1).await;
+            let refused = breaker.pass("n1").unwrap_err();
+            assert!(fault::had_no_effect(&refused), "{refused}");
+            later(1).await;
+            let probe = breaker.pass("n1").expect("one may try");
+            assert!(breaker.pass("n1").is_err(), "one at a time");
+            probe.unanswered();
+        }
+        later(2000).await;
+        breaker.pass("n1").unwrap().answered();
+        breaker.pass("n1").unwrap().unanswered();
+        later(200).await;
+        assert!(breaker.pass("n1").is_ok(), "an answer makes it begin anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_fail_together_are_one_failure() {
+        let breaker = Breaker::default();
+        let passes: Vec<_> = (0..10).map(|_| breaker.pass("n1").unwrap()).collect();
+        passes.into_iter().for_each(Pass::unanswered);
+        later(200).await;
+        assert!(breaker.pass("n1").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_given_up_soon_says_nothing() {
+        let breaker = Breaker::default();
+        drop(breaker.pass("n1").unwrap());
+        breaker.pass("n1").unwrap().unanswered();
+        later(200).await;
+        drop(breaker.pass("n1").unwrap());
+        let probe = breaker.pass("n1").expect("the probe before told nothing");
+        later(1000).await;
+        drop(probe);
+        assert!(breaker.pass("n1").is_err(), "a second without an answer tells something");
+    }
+}

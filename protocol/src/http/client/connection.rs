@@ -1,0 +1,170 @@
+//! Connections to one node, and those that wait to be used again.
+//!
+//! A connection carries one exchange at a time. It goes back to the pool once its reply has been
+//! read to the end; dropped before that, it is cut, so that the node stops working for nobody.
+//!
+//! It has no task of its own: whoever waits for a reply drives it, and nobody else has to be woken.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::task::Context;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Fuse};
+use http::{Request, Response};
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use super::ClientOptions;
+use super::upload::Outgoing;
+use crate::error::{Error, Result};
+use crate::http::fault;
+
+/// Bytes read or queued at a time, in streams.
+const BUFFER_BYTES_MAX: usize = 1024 * 1024;
+/// Idle connections are given up well before the node would close them.
+const IDLE_MAX: Duration = Duration::from_secs(20);
+
+/// Connections that wait to be used again, the last used one first.
+pub(super) struct Pool {
+    idle: Mutex<Vec<(Connection, Instant)>>,
+    max: usize,
+}
+
+/// A connection that nobody else uses.
+pub(super) struct Connection {
+    sender: SendRequest<Outgoing>,
+    /// Reads and writes while it is polled; done when the connection has ended.
+    driver: Fuse<BoxFuture<'static, ()>>,
+}
+
+/// What came of sending a request.
+pub(super) enum Sent {
+    /// The head of a reply.
+    Replied(Box<Response<Incoming>>),
+    /// The connection had ended: nothing was sent.
+    Unsent(Box<Request<Outgoing>>, hyper::Error),
+    /// Nobody knows.
+    Lost(hyper::Error),
+}
+
+impl Pool {
+    pub(super) fn new(max: usize) -> Self {
+        Self { idle: Mutex::default(), max }
+    }
+
+    /// A connection that was used before and may still be good.
+    pub(super) fn take(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock();
+        while let Some((connection, since)) = idle.pop() {
+            if since.elapsed() < IDLE_MAX && !connection.sender.is_closed() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// Gives up all of them.
+    pub(super) fn clear(&self) {
+        // What they end is dropped outside the lock.
+        let gone = std::mem::take(&mut *self.idle.lock());
+        drop(gone);
+    }
+
+    /// Keeps a connection whose exchange is over.
+    pub(super) fn put(&self, connection: Connection) {
+        let mut idle = self.idle.lock();
+        if idle.len() < self.max && !connection.sender.is_closed() {
+            let now = Instant::now();
+            idle.retain(|(_, since)| now.duration_since(*since) < IDLE_MAX);
+            idle.push((connection, now));
+        }
+    }
+}
+
+impl Connection {
+    /// Connects, or says why not.
+    pub(super) async fn open(address: &str, options: &ClientOptions) -> Result<Self> {
+        let told = |cause: &dyn std::fmt::Display| {
+            fault::unsent(format!("no connection to the node at {address}"), cause)
+        };
+        let connected = timeout(options.connect, async {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            match &options.tls {
+                Some(tls) => Self::over(tls.connect(address, stream).await?).await,
+                None => Self::over(stream).await,
+            }
+        });
+        let connected = connected.await.map_err(|_| told(&"it took too long"))?;
+        connected.map_err(|error| told(&error))
+    }
+
+    async fn over(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> io::Result<Self> {
+        let handshake = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .handshake::<_, Outgoing>(TokioIo::new(io))
+            .await;
+        let (sender, connection) = handshake.map_err(io::Error::other)?;
+        // How it ended is told to whoever waits for a reply.
+        let driver = connection.map(drop).boxed().fuse();
+        Ok(Self { sender, driver })
+    }
+
+    /// Lets the connection read and write what it can.
+    pub(super) fn drive(&mut self, context: &mut Context<'_>) {
+        let _ = self.driver.poll_unpin(context);
+    }
+
+    /// Waits for what the connection brings.
+    pub(super) async fn driving<T>(&mut self, future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            self.drive(context);
+            future.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Sends a request and waits for the head of the reply.
+    pub(super) async fn send(&mut self, request: Request<Outgoing>) -> Sent {
+        let ready = poll_fn(|context| {
+            self.drive(context);
+            self.sender.poll_ready(context)
+        });
+        if let Err(error) = ready.await {
+            return Sent::Unsent(Box::new(request), error);
+        }
+        let reply = self.sender.try_send_request(request);
+        match self.driving(reply).await {
+            Ok(response) => Sent::Replied(Box::new(response)),
+            Err(mut error) => match error.take_message() {
+                Some(request) => Sent::Unsent(Box::new(request), error.into_error()),
+                None => Sent::Lost(error.into_error()),
+            },
+        }
+    }
+}
+
+/// Reads a reply's body of at most `max` bytes. One that claims more isn't read at all.
+pub(super) async fn gather(body: Incoming, max: usize) -> Result<Bytes> {
+    let too_long = || Error::internal(format!("the node's reply is longer than {max} bytes"));
+    if body.size_hint().lower() > max as u64 {
+        return Err(too_long());
+    }
+    match Limited::new(body, max).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_long()),
+        Err(error) => Err(Error::unavailable("the node's reply was cut short").with_source(error)),
+    }
+}

@@ -1,0 +1,117 @@
+//! Extents on their way in: a stream that ends only when every byte that was asked for has come.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use http_body::Body;
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::Node;
+use super::connection::Connection;
+use crate::error::{Error, Result};
+
+/// The bytes of an extent as they come in.
+pub(super) struct Download {
+    body: Incoming,
+    owed: u64,
+    idle: Duration,
+    /// Runs while the node sends nothing and somebody waits for it.
+    deadline: Pin<Box<Sleep>>,
+    waiting: bool,
+    /// Until the stream has ended, well or badly.
+    connection: Option<Connection>,
+    node: Arc<Node>,
+}
+
+impl Download {
+    /// `body` must have `length` bytes.
+    pub(super) fn new(
+        node: Arc<Node>,
+        connection: Connection,
+        body: Incoming,
+        length: u64,
+    ) -> Result<Self> {
+        let sent = body.size_hint().exact();
+        if sent != Some(length) {
+            let message = format!("the node sends {sent:?} bytes where {length} were asked for");
+            return Err(Error::internal(message));
+        }
+        let idle = node.options.idle;
+        Ok(Self {
+            body,
+            owed: length,
+            idle,
+            deadline: Box::pin(sleep(idle)),
+            waiting: false,
+            connection: Some(connection),
+            node,
+        })
+    }
+
+    fn fail(&mut self, error: Error) -> Poll<Option<Result<Bytes>>> {
+        self.connection = None;
+        Poll::Ready(Some(Err(error)))
+    }
+
+    /// Takes note of a piece; the connection may be used again after the last one.
+    fn take(&mut self, piece: Bytes) -> Poll<Option<Result<Bytes>>> {
+        match self.owed.checked_sub(piece.len() as u64) {
+            Some(owed) => self.owed = owed,
+            None => return self.fail(Error::internal("the node sends more than it said")),
+        }
+        if self.owed == 0
+            && let Some(connection) = self.connection.take()
+        {
+            self.node.pool.put(connection);
+        }
+        Poll::Ready(Some(Ok(piece)))
+    }
+
+    /// Gives the node up once it has sent nothing for too long.
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        if !self.waiting {
+            self.waiting = true;
+            let deadline = Instant::now() + self.idle;
+            self.deadline.as_mut().reset(deadline);
+        }
+        if self.deadline.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.node.pool.clear();
+        self.node.breaker.open();
+        let message = format!("the node at {} stopped sending an extent", self.node.address);
+        self.fail(Error::unavailable(message))
+    }
+}
+
+impl Stream for Download {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
+            connection.drive(context);
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Pending => return self.wait(context),
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.waiting = false;
+                    if let Ok(piece) = frame.into_data() {
+                        return self.take(piece);
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    let cut = Error::unavailable("the extent was cut short on its way");
+                    return self.fail(cut.with_source(error));
+                }
+                Poll::Ready(None) => {
+                    return self.fail(Error::unavailable("the extent was cut short on its way"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! One request and its reply.
+//!
+//! ```text
+//! breaker ─ pooled connection, else a new one ─ head of the reply ─ heard ─ body within bounds
+//!              └ it had ended: nothing was sent, take the next
+//! ```
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, Uri, header};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout};
+
+use super::Node;
+use super::breaker::Pass;
+use super::connection::{Connection, Sent, gather};
+use super::upload::Outgoing;
+use crate::error::{Error, Result};
+use crate::http::announce::Heard;
+use crate::http::{calls, fault, sign};
+
+/// A request whose body and reply are small.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) body: Bytes,
+    pub(super) reply_bytes_max: usize,
+    /// Whether it may be sent again when a used connection broke under it.
+    pub(super) again: bool,
+}
+
+/// Why there is no reply.
+pub(super) enum Missed {
+    /// Nothing was sent: the node can't be reached.
+    Unreached(Error),
+    /// It was sent, perhaps, and the connection broke. Whether that was one from the pool.
+    Broken(Error, bool),
+}
+
+impl Missed {
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Unreached(error) | Self::Broken(error, _) => error,
+        }
+    }
+}
+
+/// The head of a reply, and the connection that its body comes by.
+pub(super) type Reply = (Response<Incoming>, Connection);
+
+impl Node {
+    /// Sends a small request, and gathers its small reply, within the time of a call.
+    pub(super) async fn ask(&self, ask: Ask) -> Result<Bytes> {
+        let pass = self.breaker.pass(&self.address)?;
+        match timeout(self.options.call, self.ask_patiently(&ask)).await {
+            Ok(Err(Missed::Unreached(error))) => {
+                self.unanswered(pass);
+                Err(error)
+            }
+            Ok(Err(Missed::Broken(error, _))) => Err(error),
+            Ok(Ok(reply)) => {
+                pass.answered();
+                reply
+            }
+            Err(_) => {
+                self.unanswered(pass);
+                Err(self.too_long())
+            }
+        }
+    }
+
+    /// The outer error is of the connection, the inner one of the node.
+    async fn ask_patiently(&self, ask: &Ask) -> Result<Result<Bytes>, Missed> {
+        let (response, mut connection) = if ask.again {
+            self.exchange_again(|| self.request(ask)).await?
+        } else {
+            self.exchange(self.request(ask)).await?
+        };
+        let (head, body) = response.into_parts();
+        let is_good = head.status.is_success();
+        let max = if is_good { ask.reply_bytes_max } else { fault::SENTENCE_BYTES_MAX };
+        let body = match connection.driving(gather(body, max)).await {
+            Ok(body) => body,
+            Err(error) => return Ok(Err(error)),
+        };
+        self.pool.put(connection);
+        if is_good {
+            Ok(Ok(body))
+        } else {
+            Ok(Err(fault::of_reply(head.status, &head.headers, &body)))
+        }
+    }
+
+    fn request(&self, ask: &Ask) -> Request<Outgoing> {
+        let mut request = Request::new(Outgoing::Whole(ask.body.clone()));
+        *request.method_mut() = ask.method.clone();
+        *request.uri_mut() = ask.uri.clone();
+        let headers = request.headers_mut();
+        if !ask.body.is_empty() {
+            headers.insert(sign::DIGEST, sign::digest(&ask.body));
+        }
+        let limit_ms = u64::try_from(self.options.call.as_millis()).unwrap_or(u64::MAX);
+        headers.insert(calls::DEADLINE, HeaderValue::from(limit_ms));
+        self.seal(&mut request);
+        request
+    }
+
+    /// Names the host, dates and signs.
+    pub(super) fn seal(&self, request: &mut Request<Outgoing>) {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, self.host.clone());
+        sign::sign(&self.key, &method, &uri, headers, self.options.clock.now_ms());
+    }
+
+    /// The same, for a request that may be sent twice: a used connection that breaks under it may
+    /// have been dead before.
+    pub(super) async fn exchange_again(
+        &self,
+        request: impl Fn() -> Request<Outgoing>,
+    ) -> Result<Reply, Missed> {
+        match self.exchange(request()).await {
+            Err(Missed::Broken(_, true)) => self.exchange_anew(request()).await,
+            other => other,
+        }
+    }
+
+    /// Sends a request by a connection from the pool, or else by a new one.
+    pub(super) async fn exchange(&self, mut request: Request<Outgoing>) -> Result<Reply, Missed> {
+        while let Some(connection) = self.pool.take() {
+            match self.send(connection, request).await {
+                Ok(reply) => return Ok(reply),
+                Err((Some(back), _)) => request = *back,
+                Err((None, error)) => return Err(Missed::Broken(error, true)),
+            }
+        }
+        self.exchange_anew(request).await
+    }
+
+    async fn exchange_anew(&self, request: Request<Outgoing>) -> Result<Reply, Missed> {
+        let opened = Connection::open(&self.address, &self.options).await;
+        let connection = opened.map_err(Missed::Unreached)?;
+        self.send(connection, request).await.map_err(|(unsent, error)| match unsent {
+            Some(_) => Missed::Unreached(error),
+            None => Missed::Broken(error, false),
+        })
+    }
+
+    /// Sends a request; gives it back if nothing of it was sent.
+    async fn send(
+        &self,
+        mut connection: Connection,
+        request: Request<Outgoing>,
+    ) -> Result<Reply, (Option<Box<Request<Outgoing>>>, Error)> {
+        let began = Instant::now();
+        match connection.send(request).await {
+            Sent::Replied(response) => {
+                if let Some(heard) = Heard::of(response.headers(), began.elapsed()) {
+                    (self.heard)(heard);
+                }
+                Ok((*response, connection))
+            }
+            Sent::Unsent(request, error) => {
+                let message = format!("the connection to the node at {} had ended", self.address);
+                Err((Some(request), fault::unsent(message, error)))
+            }
+            Sent::Lost(error) => {
+                let message = format!("the connection to the node at {} broke", self.address);
+                Err((None, Error::unavailable(message).with_source(error)))
+            }
+        }
+    }
+
+    /// Takes note that the node can't be reached: connections to it may be dead without a sign.
+    pub(super) fn unanswered(&self, pass: Pass<'_>) {
+        self.pool.clear();
+        pass.unanswered();
+    }
+
+    pub(super) fn too_long(&self) -> Error {
+        Error::unavailable(format!("the node at {} took too long", self.address))
+    }
+}

@@ -1,0 +1,154 @@
+//! Extents, from request to reply: what may go wrong on a long way, and who is told.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::Node;
+use super::backend::{decode, path};
+use super::connection::gather;
+use super::download::Download;
+use super::exchange::{Missed, Reply};
+use super::upload::{Outgoing, Progress, Upload};
+use crate::backend::{ByteStream, NewExtent};
+use crate::error::{Error, Result};
+use crate::extent::ExtentRef;
+use crate::http::calls::{self, Call};
+use crate::http::{fault, sign};
+use crate::id::{DeviceId, ExtentId};
+
+impl Node {
+    pub(super) async fn write_extent(
+        &self,
+        device: DeviceId,
+        extent: &NewExtent,
+        body: ByteStream,
+    ) -> Result<ExtentRef> {
+        let (upload, progress) = Upload::new(body, extent.length);
+        let uri = path(&format!("/v1/d/{}/extents/{}", device.0, extent.id));
+        let mut request = request(Method::PUT, uri, Outgoing::Stream(upload));
+        let headers = request.headers_mut();
+        headers.insert(calls::EXTENT, description(extent)?);
+        headers.insert(sign::DIGEST, sign::STREAMED);
+        self.seal(&mut request);
+
+        let reply = self.sent_whole(request, &progress).await?;
+        let is_ended = progress.is_ended();
+        if reply.0.status() != StatusCode::OK {
+            return Err(self.refused(reply, is_ended).await);
+        }
+        if !is_ended {
+            return Err(Error::internal("the node was content before it had the extent"));
+        }
+        let reference: ExtentRef = self.gathered(reply).await?;
+        if reference.id != extent.id {
+            return Err(Error::internal("the node stored another extent"));
+        }
+        Ok(reference)
+    }
+
+    /// Sends a request with a stream, and waits for as long as the node takes it.
+    async fn sent_whole(&self, request: Request<Outgoing>, progress: &Progress) -> Result<Reply> {
+        let pass = self.breaker.pass(&self.address)?;
+        let replied = tokio::select! {
+            replied = self.exchange(request) => replied,
+            () = progress.stalled(self.options.idle, self.options.finish) => {
+                self.unanswered(pass);
+                let message = format!("the node at {} stopped taking an extent", self.address);
+                return Err(Error::unavailable(message));
+            }
+        };
+        match replied {
+            Ok(reply) => {
+                pass.answered();
+                Ok(reply)
+            }
+            Err(Missed::Unreached(error)) => {
+                self.unanswered(pass);
+                Err(error)
+            }
+            Err(Missed::Broken(error, _)) => Err(progress.failure().unwrap_or(error)),
+        }
+    }
+
+    pub(super) async fn read_extent(
+        self: &Arc<Self>,
+        device: DeviceId,
+        id: ExtentId,
+        range: Range<u64>,
+    ) -> Result<Download> {
+        let Range { start, end } = range;
+        if end <= start {
+            return Err(Error::invalid(format!("extent {id} has no bytes {start}..{end}")));
+        }
+        let uri = path(&format!("/v1/d/{}/extents/{id}?from={start}&to={end}", device.0));
+        let ask = || {
+            let mut request = request(Method::GET, uri.clone(), Outgoing::Whole(Bytes::new()));
+            self.seal(&mut request);
+            request
+        };
+        let pass = self.breaker.pass(&self.address)?;
+        let reply = match timeout(self.options.idle, self.exchange_again(ask)).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(missed)) => {
+                if matches!(missed, Missed::Unreached(_)) {
+                    self.unanswered(pass);
+                }
+                return Err(missed.into_error());
+            }
+            Err(_) => {
+                self.unanswered(pass);
+                return Err(self.too_long());
+            }
+        };
+        pass.answered();
+        if reply.0.status() != StatusCode::OK {
+            return Err(self.refused(reply, true).await);
+        }
+        let (response, connection) = reply;
+        Download::new(self.clone(), connection, response.into_body(), end - start)
+    }
+
+    async fn gathered<T: DeserializeOwned>(&self, (response, mut connection): Reply) -> Result<T> {
+        let body = gather(response.into_body(), Call::StatExtent.reply_bytes_max());
+        let body = timeout(self.options.idle, connection.driving(body))
+            .await
+            .map_err(|_| self.too_long())??;
+        self.pool.put(connection);
+        decode(&body)
+    }
+
+    /// The error of a reply that isn't a good one; its connection is used again only when both sides
+    /// are done with it.
+    async fn refused(&self, (response, mut connection): Reply, is_reusable: bool) -> Error {
+        let (head, body) = response.into_parts();
+        let sentence = gather(body, fault::SENTENCE_BYTES_MAX);
+        match timeout(self.options.idle, connection.driving(sentence)).await {
+            Ok(Ok(sentence)) => {
+                if is_reusable {
+                    self.pool.put(connection);
+                }
+                fault::of_reply(head.status, &head.headers, &sentence)
+            }
+            Ok(Err(error)) => error,
+            Err(_) => self.too_long(),
+        }
+    }
+}
+
+fn request(method: Method, uri: Uri, body: Outgoing) -> Request<Outgoing> {
+    let mut request = Request::new(body);
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    request
+}
+
+fn description(extent: &NewExtent) -> Result<HeaderValue> {
+    let bytes = postcard::to_stdvec(extent)
+        .map_err(|error| Error::internal("an extent can't be described").with_source(error))?;
+    Ok(HeaderValue::try_from(hex::encode(bytes)).expect("hexadecimal digits are a header"))
+}

@@ -1,0 +1,194 @@
+//! Bodies on their way out: whole ones, and streams that are watched.
+//!
+//! A stream that errs, or that has another length than was announced, ends the request without its
+//! end, so that the node leaves nothing behind. Its own error is kept for the caller. Whether the
+//! node or the stream's source is slow can be told: only a slow node is given up.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+use crate::backend::ByteStream;
+use crate::error::{Error, Result};
+
+/// The body of a request.
+pub(super) enum Outgoing {
+    /// One piece, or nothing.
+    Whole(Bytes),
+    /// A stream.
+    Stream(Upload),
+}
+
+/// A stream on its way out.
+pub(super) struct Upload {
+    source: ByteStream,
+    /// Bytes still owed, if the length was announced.
+    owed: Option<u64>,
+    last: Option<Bytes>,
+    length: Option<u64>,
+    progress: Arc<Progress>,
+}
+
+/// How far a stream has come, for whoever waits for the reply.
+#[derive(Debug)]
+pub(super) struct Progress(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    since: Instant,
+    failure: Option<Error>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The source has nothing yet.
+    Waiting,
+    /// The node takes what it was given.
+    Sending,
+    /// All was given.
+    Ended,
+}
+
+/// The connection is to be cut: the cause lies with [`Progress`].
+#[derive(Debug, thiserror::Error)]
+#[error("the body ended early")]
+pub(super) struct Broken;
+
+impl Upload {
+    pub(super) fn new(source: ByteStream, length: Option<u64>) -> (Self, Arc<Progress>) {
+        let state = State { phase: Phase::Sending, since: Instant::now(), failure: None };
+        let progress = Arc::new(Progress(Mutex::new(state)));
+        (Self { source, owed: length, last: None, length, progress: progress.clone() }, progress)
+    }
+
+    /// What comes next. The last piece of an announced length is held back until the source has
+    /// ended: what comes after it, an error above all, must still keep the node from storing.
+    fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        loop {
+            match ready!(self.source.as_mut().poll_next(context)) {
+                Some(Ok(piece)) if piece.is_empty() => {}
+                Some(Ok(piece)) => match self.owed.map(|owed| owed.checked_sub(piece.len() as u64))
+                {
+                    None => return Poll::Ready(Some(Ok(piece))),
+                    Some(None) => return Poll::Ready(Some(Err(other_length()))),
+                    Some(Some(0)) => {
+                        self.owed = Some(0);
+                        self.last = Some(piece);
+                    }
+                    Some(owed) => {
+                        self.owed = owed;
+                        return Poll::Ready(Some(Ok(piece)));
+                    }
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None if self.owed.is_some_and(|owed| owed > 0) => {
+                    return Poll::Ready(Some(Err(other_length())));
+                }
+                None => return Poll::Ready(self.last.take().map(Ok)),
+            }
+        }
+    }
+}
+
+fn other_length() -> Error {
+    Error::invalid("the extent has another length than was announced")
+}
+
+impl Progress {
+    fn enter(&self, phase: Phase) {
+        let mut state = self.0.lock();
+        state.phase = phase;
+        state.since = Instant::now();
+    }
+
+    fn fail(&self, error: Error) {
+        self.0.lock().failure = Some(error);
+    }
+
+    /// The stream's own error, if that is what ended it.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.0.lock().failure.take()
+    }
+
+    /// Whether everything was given to the connection.
+    pub(super) fn is_ended(&self) -> bool {
+        self.0.lock().phase == Phase::Ended
+    }
+
+    /// Returns once the node has taken nothing for `idle`, or has not replied within `finish` of the
+    /// end.
+    pub(super) async fn stalled(&self, idle: Duration, finish: Duration) {
+        loop {
+            let deadline = {
+                let state = self.0.lock();
+                match state.phase {
+                    Phase::Waiting => Instant::now() + idle,
+                    Phase::Sending => state.since + idle,
+                    Phase::Ended => state.since + finish,
+                }
+            };
+            if deadline <= Instant::now() {
+                return;
+            }
+            sleep_until(deadline).await;
+        }
+    }
+}
+
+impl Stream for Upload {
+    type Item = Result<Bytes, Broken>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Poll::Ready(next) = self.poll_source(context) else {
+            self.progress.enter(Phase::Waiting);
+            return Poll::Pending;
+        };
+        let is_last = next.is_none() || self.owed == Some(0);
+        self.progress.enter(if is_last { Phase::Ended } else { Phase::Sending });
+        Poll::Ready(next.map(|piece| {
+            piece.map_err(|error| {
+                self.progress.fail(error);
+                Broken
+            })
+        }))
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Stream(upload) => {
+                Pin::new(upload).poll_next(context).map(|next| next.map(|p| p.map(Frame::data)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(bytes) if bytes.is_empty())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Stream(upload) => {
+                upload.length.map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Errors on the wire: kind and sentence go out and come in again, and what happens on the way is
+//! told apart by whether it can have had an effect.
+
+use std::fmt;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+use crate::error::{Error, ErrorKind};
+
+/// The kind of the error that a reply tells of.
+const ERROR: HeaderName = HeaderName::from_static("x-martlet-error");
+/// On errors that came before anything was done.
+const UNTOUCHED: HeaderName = HeaderName::from_static("x-martlet-untouched");
+
+/// The longest sentence that is sent or read.
+pub(super) const SENTENCE_BYTES_MAX: usize = 4096;
+
+const KINDS: [(ErrorKind, &str, StatusCode); 7] = [
+    (ErrorKind::NotFound, "not-found", StatusCode::NOT_FOUND),
+    (ErrorKind::Conflict, "conflict", StatusCode::CONFLICT),
+    (ErrorKind::Unavailable, "unavailable", StatusCode::SERVICE_UNAVAILABLE),
+    (ErrorKind::Full, "full", StatusCode::INSUFFICIENT_STORAGE),
+    (ErrorKind::Corrupt, "corrupt", StatusCode::UNPROCESSABLE_ENTITY),
+    (ErrorKind::Invalid, "invalid", StatusCode::BAD_REQUEST),
+    (ErrorKind::Internal, "internal", StatusCode::INTERNAL_SERVER_ERROR),
+];
+
+/// The cause of an error that came before the node had done anything.
+#[derive(Debug)]
+struct NoEffect(String);
+
+impl fmt::Display for NoEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoEffect {}
+
+/// Whether an error is known to have come before the node did anything: no connection, a refused
+/// signature, too many requests. Of others that are [`ErrorKind::Unavailable`] the outcome is
+/// unknown.
+pub fn had_no_effect(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<NoEffect>)
+}
+
+/// [`ErrorKind::Unavailable`] before anything was sent.
+pub(super) fn unsent(message: String, cause: impl fmt::Display) -> Error {
+    Error::unavailable(message).with_source(NoEffect(cause.to_string()))
+}
+
+/// An error as a reply.
+pub(super) fn reply(error: &Error) -> Response {
+    let (_, name, status) = KINDS[place(error.kind())];
+    build(status, name, error.to_string())
+}
+
+/// A refusal to look at a request at all. Whoever sent it may try elsewhere.
+pub(super) fn refusal(status: StatusCode, sentence: &str) -> Response {
+    let mut response = build(status, "unavailable", sentence.to_owned());
+    response.headers_mut().insert(UNTOUCHED, HeaderValue::from_static("1"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+fn build(status: StatusCode, kind: &'static str, mut sentence: String) -> Response {
+    sentence.truncate(sentence.floor_char_boundary(SENTENCE_BYTES_MAX));
+    let mut response = Response::new(Body::from(sentence));
+    *response.status_mut() = status;
+    response.headers_mut().insert(ERROR, HeaderValue::from_static(kind));
+    response
+}
+
+/// The error that a reply tells of.
+pub(super) fn of_reply(status: StatusCode, headers: &HeaderMap, body: &Bytes) -> Error {
+    let named = headers.get(ERROR).and_then(|name| KINDS.iter().find(|kind| name == kind.1));
+    let sentence = String::from_utf8_lossy(body);
+    let Some((kind, ..)) = named else {
+        return Error::unavailable(format!("the node answered {status} and doesn't say why"));
+    };
+    if headers.contains_key(UNTOUCHED) {
+        return unsent(sentence.into_owned(), status);
+    }
+    Error::new(*kind, sentence)
+}
+
+fn place(kind: ErrorKind) -> usize {
+    KINDS.iter().position(|known| known.0 == kind).expect("every kind has a name")
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    async fn there_and_back(response: Response) -> Error {
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        of_reply(head.status, &head.headers, &body)
+    }
+
+    #[tokio::test]
+    async fn kind_and_sentence_survive() {
+        let kinds = [
+            ErrorKind::NotFound,
+            ErrorKind::Conflict,
+            ErrorKind::Unavailable,
+            ErrorKind::Full,
+            ErrorKind::Corrupt,
+            ErrorKind::Invalid,
+            ErrorKind::Internal,
+        ];
+        for kind in kinds {
+            let error = Error::new(kind, "extent é is gone").with_source(Error::full("no room"));
+            let found = there_and_back(reply(&error)).await;
+            assert_eq!((found.kind(), found.to_string()), (kind, error.to_string()));
+            assert!(!had_no_effect(&found));
+        }
+    }
+
+    #[tokio::test]
+    async fn long_sentences_are_cut_between_characters() {
+        let found = there_and_back(reply(&Error::full("é".repeat(SENTENCE_BYTES_MAX)))).await;
+        assert_eq!(found.to_string(), "é".repeat(SENTENCE_BYTES_MAX / 2));
+    }
+
+    #[tokio::test]
+    async fn refusals_had_no_effect() {
+        let busy = refusal(StatusCode::SERVICE_UNAVAILABLE, "busy");
+        assert_eq!(busy.headers()[header::RETRY_AFTER], "1");
+        let found = there_and_back(busy).await;
+        assert_eq!(found.kind(), ErrorKind::Unavailable);
+        assert!(had_no_effect(&found));
+    }
+
+    #[tokio::test]
+    async fn a_stranger_s_reply_is_unavailable() {
+        let mut response = Response::new(Body::from("<html>"));
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        assert_eq!(there_and_back(response).await.kind(), ErrorKind::Unavailable);
+    }
+}

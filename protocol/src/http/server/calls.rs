@@ -1,0 +1,157 @@
+//! Index calls: postcard in, postcard out.
+//!
+//! Each call has a deadline, its caller's own if it says so; past it, nobody waits for the reply and
+//! the work is dropped, as it is when the caller hangs up.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::guard::Mismatch;
+use super::{Served, taken};
+use crate::backend::{Backend, ListRequest, Want};
+use crate::error::{Error, Result};
+use crate::http::calls::{Call, DEADLINE, PAGE_ITEMS_MAX, REQUEST_BYTES_MAX};
+use crate::http::fault;
+use crate::id::DeviceId;
+use crate::key::RegisterKey;
+use crate::limits::INDEX_SHARDS_MAX;
+use crate::stamp::Stamp;
+
+pub(super) async fn devices(State(served): State<Served>, headers: HeaderMap) -> Response {
+    let answer = async { encode(&served.backend.devices().await?) };
+    respond(in_time(&served, &headers, answer).await)
+}
+
+pub(super) async fn call(
+    State(served): State<Served>,
+    Path((device, call)): Path<(u32, Call)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let answer = async {
+        let body = taken::gather(body, REQUEST_BYTES_MAX).await?;
+        dispatch(&*served.backend, DeviceId(device), call, &body).await
+    };
+    respond(in_time(&served, &headers, answer).await)
+}
+
+/// Drops the work once the caller no longer waits for it.
+async fn in_time(
+    served: &Served,
+    headers: &HeaderMap,
+    answer: impl Future<Output = Result<Bytes>>,
+) -> Result<Bytes> {
+    let asked = headers.get(DEADLINE).and_then(|value| value.to_str().ok()?.parse().ok());
+    let longest = served.options.idle;
+    let limit = asked.map_or(served.options.call, Duration::from_millis).min(longest);
+    let answer = timeout(limit, answer).await;
+    answer.unwrap_or_else(|_| Err(Error::unavailable("the call took longer than its caller waits")))
+}
+
+fn respond(answer: Result<Bytes>) -> Response {
+    match answer {
+        Ok(body) => Response::new(Body::from(body)),
+        Err(error) if is_mismatch(&error) => {
+            fault::refusal(StatusCode::FORBIDDEN, &error.to_string())
+        }
+        Err(error) => fault::reply(&error),
+    }
+}
+
+fn is_mismatch(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<Mismatch>)
+}
+
+/// The same table as the client's, from the other side.
+async fn dispatch(
+    backend: &dyn Backend,
+    device: DeviceId,
+    call: Call,
+    body: &[u8],
+) -> Result<Bytes> {
+    match call {
+        Call::Read => {
+            let (key, want) = decode::<(RegisterKey, Want)>(body)?;
+            encode(&backend.read(device, &key, want).await?)
+        }
+        Call::Write => encode(&backend.write(device, decode(body)?).await?),
+        Call::Promise => {
+            let (key, ballot) = decode::<(RegisterKey, Stamp)>(body)?;
+            encode(&backend.promise(device, &key, ballot).await?)
+        }
+        Call::List => encode(&backend.list(device, &bounded(decode(body)?)?).await?),
+        Call::Fence => encode(&backend.fence(device, decode(body)?).await?),
+        Call::PurgeBucket => encode(&backend.purge_bucket(device, decode(body)?).await?),
+        Call::StatExtent => encode(&backend.stat_extent(device, decode(body)?).await?),
+        Call::DeleteExtents => {
+            encode(&backend.delete_extents(device, &decode::<Vec<_>>(body)?).await?)
+        }
+        Call::ListExtents => {
+            let (after, limit) = decode(body)?;
+            encode(&backend.list_extents(device, after, page(limit)).await?)
+        }
+        Call::Garbage => {
+            let (before_ms, limit) = decode(body)?;
+            encode(&backend.garbage(device, before_ms, page(limit)).await?)
+        }
+        Call::ForgetGarbage => {
+            encode(&backend.forget_garbage(device, &decode::<Vec<_>>(body)?).await?)
+        }
+        Call::KeepHint => encode(&backend.keep_hint(device, decode(body)?).await?),
+        Call::ReadHint => {
+            let (key, want) = decode::<(RegisterKey, Want)>(body)?;
+            encode(&backend.read_hint(device, &key, want).await?)
+        }
+        Call::ListHints => encode(&backend.list_hints(device, &bounded(decode(body)?)?).await?),
+        Call::Hints => {
+            let (after, limit) = decode::<(Option<RegisterKey>, usize)>(body)?;
+            encode(&backend.hints(device, after.as_ref(), page(limit)).await?)
+        }
+        Call::ForgetHint => {
+            let (key, order) = decode::<(RegisterKey, Stamp)>(body)?;
+            encode(&backend.forget_hint(device, &key, order).await?)
+        }
+        Call::Registers => {
+            let (after, limit) = decode::<(Option<RegisterKey>, usize)>(body)?;
+            encode(&backend.registers(device, after.as_ref(), page(limit)).await?)
+        }
+        Call::Fences => encode(&backend.fences(device).await?),
+        Call::RaiseFloor => encode(&backend.raise_floor(device, decode(body)?).await?),
+        Call::SetVoting => encode(&backend.set_voting(device, decode(body)?).await?),
+    }
+}
+
+/// A page is never larger than this, so that it fits into memory and a reply.
+fn page(limit: usize) -> usize {
+    limit.min(PAGE_ITEMS_MAX)
+}
+
+fn bounded(request: ListRequest) -> Result<ListRequest> {
+    if request.shards.len() > usize::from(INDEX_SHARDS_MAX) {
+        return Err(Error::invalid("a bucket doesn't have so many shards"));
+    }
+    Ok(ListRequest { limit: page(request.limit), ..request })
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    let (value, rest) = postcard::take_from_bytes(body)
+        .map_err(|error| Error::invalid("the request can't be read").with_source(error))?;
+    if !rest.is_empty() {
+        return Err(Error::invalid("the request has more to it than its call"));
+    }
+    Ok(value)
+}
+
+fn encode(value: &impl Serialize) -> Result<Bytes> {
+    let bytes = postcard::to_stdvec(value)
+        .map_err(|error| Error::internal("a reply can't be encoded").with_source(error))?;
+    Ok(bytes.into())
+}

@@ -1,0 +1,101 @@
+//! Extents: streams in and out that are never gathered.
+
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use futures::StreamExt;
+use http::{HeaderMap, HeaderValue, header};
+use http_body::Body as _;
+use serde::Deserialize;
+
+use super::Served;
+use super::taken::Inflow;
+use crate::backend::{ByteStream, NewExtent};
+use crate::error::{Error, Result};
+use crate::http::{calls, fault};
+use crate::id::{DeviceId, ExtentId};
+use crate::limits::EXTENT_BYTES_MAX;
+
+/// Which bytes of an extent.
+#[derive(Debug, Deserialize)]
+pub(super) struct Span {
+    from: u64,
+    to: u64,
+}
+
+pub(super) async fn write(
+    State(served): State<Served>,
+    Path((device, id)): Path<(u32, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    match take(&served, DeviceId(device), &id, &headers, body).await {
+        Ok(reply) => reply,
+        Err(error) => fault::reply(&error),
+    }
+}
+
+async fn take(
+    served: &Served,
+    device: DeviceId,
+    id: &str,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response> {
+    let claimed = body.size_hint().lower();
+    let exact = body.size_hint().exact();
+    // From here on a refusal reads what is left of the body.
+    let inflow = Inflow::new(body, served.options.idle);
+    let extent = described(headers)?;
+    if extent.id != parse(id)? {
+        return Err(Error::invalid("the path names another extent than the head"));
+    }
+    if claimed > EXTENT_BYTES_MAX || extent.length.is_some_and(|n| n > EXTENT_BYTES_MAX) {
+        return Err(Error::invalid("the extent is too long"));
+    }
+    if extent.length.is_some() && exact.is_some() && extent.length != exact {
+        return Err(Error::invalid("the extent has another length than was announced"));
+    }
+    let reference = served.backend.write_extent(device, extent, inflow.boxed()).await?;
+    let body = postcard::to_stdvec(&reference)
+        .map_err(|error| Error::internal("a reply can't be encoded").with_source(error))?;
+    Ok(Response::new(Body::from(body)))
+}
+
+fn described(headers: &HeaderMap) -> Result<NewExtent> {
+    let unclear = || Error::invalid("the request doesn't describe its extent");
+    let described = headers.get(calls::EXTENT).ok_or_else(unclear)?;
+    let bytes = hex::decode(described).map_err(|_| unclear())?;
+    postcard::from_bytes(&bytes).map_err(|_| unclear())
+}
+
+fn parse(id: &str) -> Result<ExtentId> {
+    id.parse().map_err(|_| Error::invalid("an extent's id is 32 hexadecimal digits"))
+}
+
+pub(super) async fn read(
+    State(served): State<Served>,
+    Path((device, id)): Path<(u32, String)>,
+    Query(span): Query<Span>,
+) -> Response {
+    match open(&served, DeviceId(device), &id, &span).await {
+        Ok(reply) => reply,
+        Err(error) => fault::reply(&error),
+    }
+}
+
+/// The reply begins once the first bytes are there and verified, so that what is wrong with them is
+/// told by its kind. What is wrong later can only break the reply off.
+async fn open(served: &Served, device: DeviceId, id: &str, span: &Span) -> Result<Response> {
+    let id = parse(id)?;
+    if span.from >= span.to || span.to > EXTENT_BYTES_MAX {
+        return Err(Error::invalid(format!("extent {id} has no bytes {}..{}", span.from, span.to)));
+    }
+    let mut stream = served.backend.read_extent(device, id, span.from..span.to).await?;
+    let first = stream.next().await.unwrap_or_else(|| Err(Error::internal("an empty stream")))?;
+    let whole: ByteStream = futures::stream::iter([Ok(first)]).chain(stream).boxed();
+    let mut response = Response::new(Body::from_stream(whole));
+    let length = HeaderValue::from(span.to - span.from);
+    response.headers_mut().insert(header::CONTENT_LENGTH, length);
+    Ok(response)
+}

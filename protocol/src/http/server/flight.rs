@@ -1,0 +1,61 @@
+//! A bound on requests in flight. A place is taken until the last byte of the reply has left, and
+//! whoever finds none is told to come again.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::{Frame, SizeHint};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::http::fault;
+
+/// Places for requests. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Flight(Arc<Semaphore>);
+
+impl Flight {
+    pub(super) fn new(max: usize) -> Self {
+        Self(Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))))
+    }
+}
+
+/// Lets a request pass if there is a place for it.
+pub(super) async fn limit(State(flight): State<Flight>, request: Request, next: Next) -> Response {
+    match flight.0.try_acquire_owned() {
+        Ok(place) => next.run(request).await.map(|body| Body::new(Placed { body, _place: place })),
+        Err(_) => fault::refusal(StatusCode::SERVICE_UNAVAILABLE, "the node has its hands full"),
+    }
+}
+
+/// A body that keeps its place until it is dropped.
+struct Placed {
+    body: Body,
+    _place: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for Placed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

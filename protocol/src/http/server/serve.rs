@@ -1,0 +1,141 @@
+//! Connections of the internal port.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::pushed::Pushed;
+use crate::http::Tls;
+
+/// Bytes read or queued at a time, in streams.
+const BUFFER_BYTES_MAX: usize = 1024 * 1024;
+const HEADERS_MAX: usize = 64;
+/// After an error of `accept`: out of file descriptors, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a client may take nothing of a reply. Slow clients have limits of their own at the S3
+/// port; this is for those that are gone without a sign.
+const STALL: Duration = Duration::from_mins(2);
+/// How long certificates may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// How connections are served.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// Connections at a time; more wait to be accepted.
+    pub connections_max: usize,
+    /// How long the head of a request may take, and a connection may lie idle. It is longer than
+    /// clients keep their connections, so that none sends into one that is being closed.
+    pub head: Duration,
+    /// How long requests in flight may go on once the server stops.
+    pub drain: Duration,
+    /// Certificates, if clients must have them.
+    pub tls: Option<Tls>,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self {
+            connections_max: 4096,
+            head: Duration::from_mins(1),
+            drain: Duration::from_secs(10),
+            tls: None,
+        }
+    }
+}
+
+/// Serves `app` on `listener` until `stop` is ready, then waits for what is in flight, for as long
+/// as the options say.
+pub async fn serve(
+    listener: TcpListener,
+    app: Router,
+    options: ServeOptions,
+    stop: impl Future<Output = ()> + Send,
+) {
+    let places = Arc::new(Semaphore::new(options.connections_max.min(Semaphore::MAX_PERMITS)));
+    let (told, stopping) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.as_mut() => break,
+            Some(_) = connections.join_next() => continue,
+            accepted = accept(&listener, &places) => accepted,
+        };
+        match accepted {
+            Ok((stream, place)) => {
+                let (app, options, stopping) = (app.clone(), options.clone(), stopping.clone());
+                connections.spawn(async move {
+                    welcome(stream, app, options, stopping).await;
+                    drop(place);
+                });
+            }
+            Err(_) => sleep(ACCEPT_PAUSE).await,
+        }
+    }
+    drop(listener);
+    told.send_replace(true);
+    let deadline = Instant::now() + options.drain;
+    while timeout_at(deadline, connections.join_next()).await.is_ok_and(|one| one.is_some()) {}
+    connections.shutdown().await;
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = places.clone().acquire_owned().await.expect("nobody closes the semaphore");
+    let (stream, _) = listener.accept().await?;
+    // It fails only for a connection that has ended already, which whoever serves it will find.
+    let _ = stream.set_nodelay(true);
+    Ok((stream, place))
+}
+
+/// One connection, from its certificates on.
+async fn welcome(
+    stream: TcpStream,
+    app: Router,
+    options: ServeOptions,
+    stopping: watch::Receiver<bool>,
+) {
+    let Some(tls) = options.tls else {
+        return converse(stream, app, options.head, stopping).await;
+    };
+    // Whoever has no certificate, or takes too long to show it, is left.
+    if let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await {
+        converse(stream, app, options.head, stopping).await;
+    }
+}
+
+/// One connection to its end. Whoever hangs up no longer waits: what was asked is dropped.
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    app: Router,
+    head: Duration,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
+        .serve_connection(TokioIo::new(Pushed::new(stream, STALL)), TowerToHyperService::new(app));
+    let mut connection = pin!(connection);
+    let stop = async {
+        let _ = stopping.wait_for(|stop| *stop).await;
+    };
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = stop => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}

@@ -1,0 +1,131 @@
+//! One device: its registers, hints and fences, and how they judge what comes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+
+use super::listing;
+use crate::backend::{
+    BucketFence, EntryWrite, Hint, ListReply, ListRequest, RegisterView, Want, WriteReply,
+};
+use crate::entry::{Body, Entry};
+use crate::extent::ExtentRecord;
+use crate::id::{BucketId, ExtentId};
+use crate::key::RegisterKey;
+use crate::limits;
+use crate::register::{Register, Verdict, WriteMode};
+use crate::stamp::Stamp;
+
+#[derive(Debug, Default)]
+pub(super) struct Device {
+    pub(super) full: bool,
+    pub(super) offline: bool,
+    /// Stores, and has no say.
+    pub(super) mute: bool,
+    pub(super) floor: Stamp,
+    pub(super) registers: BTreeMap<RegisterKey, Cell>,
+    pub(super) hints: BTreeMap<RegisterKey, Hint>,
+    pub(super) fences: HashMap<BucketId, BucketFence>,
+    pub(super) extents: BTreeMap<ExtentId, (ExtentRecord, Bytes)>,
+    pub(super) garbage: BTreeMap<u64, (u64, RegisterKey, Body)>,
+    pub(super) garbage_made: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Cell {
+    pub(super) promise: Stamp,
+    pub(super) entry: Option<Entry>,
+    pub(super) inline: Option<Bytes>,
+}
+
+impl Cell {
+    /// As the device sees it, whose floor stands under every promise.
+    pub(super) fn register(&self, floor: Stamp) -> Register {
+        let held = self.entry.as_ref().map(|entry| (entry.order, entry.write_id));
+        Register { promise: self.promise.max(floor), held }
+    }
+
+    pub(super) fn view(&self, want: Want, floor: Stamp) -> RegisterView {
+        RegisterView {
+            promise: self.promise.max(floor),
+            entry: self.entry.clone(),
+            inline: self.inline.clone().filter(|_| want == Want::EntryAndInline),
+        }
+    }
+}
+
+impl Device {
+    /// Why a first-hand write is refused before anything is looked at.
+    fn objection(&self, write: &EntryWrite, held: Stamp, now_ms: u64) -> Option<WriteReply> {
+        if !write.mode.is_first_hand() {
+            return None;
+        }
+        let fence = self.fences.get(&write.key.bucket);
+        if fence.is_some_and(|fence| !fence.open || write.generation < fence.generation) {
+            return Some(WriteReply::Fenced);
+        }
+        let order_ms = write.entry.order.time_ms();
+        let ahead = order_ms > now_ms.max(held.time_ms()) + limits::CLOCK_SKEW_MS_MAX;
+        let behind =
+            write.mode == WriteMode::Fresh && order_ms + limits::FIRST_HAND_AGE_MS_MAX < now_ms;
+        (ahead || behind || now_ms > write.commit_by_ms).then_some(WriteReply::OutOfTime)
+    }
+
+    pub(super) fn write(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
+        let floor = self.floor;
+        let held = self.registers.get(&write.key).map_or(floor, |c| c.register(floor).floor());
+        if let Some(objection) = self.objection(&write, held, now_ms) {
+            return objection;
+        }
+        let stored = if self.mute { WriteReply::Unvoted } else { WriteReply::Stored };
+        let cell = self.registers.entry(write.key.clone()).or_default();
+        let mut register = cell.register(floor);
+        match register.write(write.entry.order, write.entry.write_id, write.mode) {
+            Verdict::Held => stored,
+            Verdict::Superseded => WriteReply::Superseded,
+            Verdict::Behind(floor) => WriteReply::Behind(floor),
+            Verdict::Store => {
+                let same = cell.entry.as_ref().is_some_and(|e| e.write_id == write.entry.write_id);
+                let before = cell.entry.replace(write.entry);
+                cell.inline = write.inline;
+                let body = before.as_ref().and_then(|entry| entry.value.body());
+                self.discard(write.key, body.filter(|_| !same && !write.keep_body), now_ms);
+                stored
+            }
+        }
+    }
+
+    pub(super) fn keep_hint(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
+        let kept = self.hints.get(&write.key).map_or(Stamp::ZERO, |hint| hint.entry.order);
+        if let Some(objection) = self.objection(&write, kept, now_ms) {
+            return objection;
+        }
+        let EntryWrite { key, entry, inline, keep_body, .. } = write;
+        if kept > entry.order {
+            return WriteReply::Superseded;
+        }
+        self.hints.insert(key.clone(), Hint { key, entry, inline, keep_body, since_ms: now_ms });
+        WriteReply::Stored
+    }
+
+    pub(super) fn discard(&mut self, key: RegisterKey, body: Option<&Body>, now_ms: u64) {
+        if let Some(body) = body.filter(|body| body.has_extents()) {
+            self.garbage_made += 1;
+            self.garbage.insert(self.garbage_made, (now_ms, key, body.clone()));
+        }
+    }
+
+    pub(super) fn list(&self, request: &ListRequest) -> ListReply {
+        let entry = |cell: &Cell| cell.entry.clone();
+        listing::page(&self.registers, entry, request)
+    }
+
+    pub(super) fn list_hints(&self, request: &ListRequest) -> ListReply {
+        listing::page(&self.hints, |hint| Some(hint.entry.clone()), request)
+    }
+}
+
+pub(super) fn hint_view(hint: &Hint, want: Want) -> RegisterView {
+    let inline = hint.inline.clone().filter(|_| want == Want::EntryAndInline);
+    RegisterView { promise: Stamp::ZERO, entry: Some(hint.entry.clone()), inline }
+}

@@ -1,0 +1,82 @@
+//! A node that can't be reached costs nobody's time, and is found again when it is back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use martlet_protocol::backend::Want;
+use martlet_protocol::http::{ClientOptions, ServerOptions, had_no_effect, router};
+use martlet_protocol::{Backend, DeviceId, ErrorKind};
+use tokio::net::TcpListener;
+
+use crate::world::{DEVICE, Node, client, guard, head, impostor, memory, patience, register, soon};
+
+#[tokio::test]
+async fn a_refused_connection_fails_at_once_and_heals() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let client = client(address, ClientOptions::default());
+    let began = Instant::now();
+    for _ in 0..1000 {
+        let error = client.read(DEVICE, &register(), Want::Entry).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(had_no_effect(&error), "{error}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let _node = Node::serve(address, guard(router(memory(), ServerOptions::default()))).await;
+    soon("the node is found again", async || client.devices().await.is_ok()).await;
+    client.devices().await.expect("and stays found");
+}
+
+#[tokio::test]
+async fn a_silent_node_is_asked_by_single_probes() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let address = impostor(move |mut stream| {
+        let count = count.clone();
+        async move {
+            head(&mut stream).await;
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        }
+    })
+    .await;
+    let client = client(address, patience(Duration::from_millis(50)));
+    let began = Instant::now();
+    let mut failed = 0;
+    while began.elapsed() < Duration::from_millis(1500) {
+        let calls = (0..10).map(|_| client.devices());
+        let errors = futures::future::join_all(calls).await;
+        failed += errors.iter().filter(|one| one.is_err()).count();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let asked = asked.load(Ordering::SeqCst);
+    assert!(failed > 100, "{failed} calls were made and failed");
+    assert!((11..=14).contains(&asked), "{asked} requests: ten at first, then probes");
+}
+
+#[tokio::test]
+async fn errors_that_the_node_answers_open_nothing() {
+    let node = Node::start(memory()).await;
+    let client = node.client();
+    for _ in 0..100 {
+        let error = client.read(DeviceId(9), &register(), Want::Entry).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+    client.devices().await.unwrap();
+}
+
+#[tokio::test]
+async fn callers_that_give_up_soon_open_nothing() {
+    let address = impostor(|mut stream| async move {
+        head(&mut stream).await;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let client = client(address, ClientOptions::default());
+    for _ in 0..20 {
+        let call = tokio::time::timeout(Duration::from_millis(10), client.devices());
+        assert!(call.await.is_err(), "it waits for its own deadline, not for the breaker's");
+    }
+}

@@ -1,0 +1,12 @@
+//! The seam over HTTP, on loopback, against devices in memory.
+
+#![expect(clippy::unwrap_used, reason = "these are tests")]
+
+mod breaker;
+mod conformance;
+mod cost;
+mod garbage;
+mod refusals;
+mod streams;
+mod tls;
+mod world;

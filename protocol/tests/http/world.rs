@@ -1,0 +1,205 @@
+//! A node on loopback, clients for it, and raw sockets on either side.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt};
+use martlet_protocol::backend::NewExtent;
+use martlet_protocol::entry::{Entry, Value};
+use martlet_protocol::extent::{ExtentRole, Owner};
+use martlet_protocol::http::{
+    Announcement, ClientOptions, ClusterKey, Heard, HttpBackend, RingTag, ServeOptions,
+    ServerOptions, guarded, router, serve,
+};
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::testing::MemoryBackend;
+use martlet_protocol::{
+    Backend, BucketId, ByteStream, Clock, DeviceId, ExtentId, RegisterKey, Result, Stamp,
+    SystemClock, WriteId, WriterId,
+};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub(crate) const DEVICE: DeviceId = DeviceId(3);
+
+/// A node that listens on loopback until it is dropped.
+pub(crate) struct Node {
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+pub(crate) fn key() -> ClusterKey {
+    "5a".repeat(32).parse().unwrap()
+}
+
+pub(crate) fn memory() -> Arc<MemoryBackend> {
+    Arc::new(MemoryBackend::new(Arc::new(SystemClock), [DEVICE]))
+}
+
+pub(crate) fn tag() -> RingTag {
+    RingTag { name: "index".into(), epoch: 7, hash: [9; 8] }
+}
+
+/// The node's side in full, over `app`.
+pub(crate) fn guard(app: Router) -> Router {
+    guarded(app, key(), Arc::new(SystemClock), Arc::new(|| Announcement::new(&[tag()])))
+}
+
+impl Node {
+    pub(crate) async fn start(backend: Arc<dyn Backend>) -> Self {
+        Self::with(backend, ServerOptions::default()).await
+    }
+
+    pub(crate) async fn with(backend: Arc<dyn Backend>, options: ServerOptions) -> Self {
+        Self::serve("127.0.0.1:0".parse().unwrap(), guard(router(backend, options))).await
+    }
+
+    pub(crate) async fn serve(address: SocketAddr, app: Router) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let options = ServeOptions { drain: Duration::from_secs(1), ..ServeOptions::default() };
+        let task = tokio::spawn(serve(listener, app, options, stopped.map(|_| ())));
+        Self { address, stop: Some(stop), task }
+    }
+
+    pub(crate) fn client(&self) -> HttpBackend {
+        client(self.address, ClientOptions::default())
+    }
+
+    /// Stops in good order.
+    pub(crate) async fn stop(mut self) {
+        drop(self.stop.take());
+        (&mut self.task).await.unwrap();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(crate) fn client(address: SocketAddr, options: ClientOptions) -> HttpBackend {
+    HttpBackend::new(address.to_string(), key(), options, Arc::new(|_| ()))
+}
+
+/// Options with this much patience for everything but connecting.
+pub(crate) fn patience(limit: Duration) -> ClientOptions {
+    ClientOptions { call: limit, idle: limit, finish: limit, ..ClientOptions::default() }
+}
+
+/// A client that keeps what it hears.
+pub(crate) fn listener(node: &Node) -> (HttpBackend, Arc<Mutex<Vec<Heard>>>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let keep = heard.clone();
+    let hear = Arc::new(move |one| keep.lock().push(one));
+    let address = node.address.to_string();
+    (HttpBackend::new(address, key(), ClientOptions::default(), hear), heard)
+}
+
+pub(crate) fn register() -> RegisterKey {
+    RegisterKey::object(BucketId::random(), 4, "key")
+}
+
+/// A delete, which is the smallest write.
+pub(crate) fn write(key: &RegisterKey) -> martlet_protocol::backend::EntryWrite {
+    let order = Stamp { time: SystemClock.now_ms() << 16, writer: WriterId(1) };
+    martlet_protocol::backend::EntryWrite {
+        key: key.clone(),
+        entry: Entry { order, write_id: WriteId::random(), value: Value::Tombstone },
+        inline: None,
+        mode: WriteMode::Fresh,
+        generation: 1,
+        commit_by_ms: u64::MAX,
+        keep_body: false,
+    }
+}
+
+pub(crate) fn extent(length: Option<u64>) -> NewExtent {
+    let owner = Owner {
+        bucket: BucketId::random(),
+        key: "key é".into(),
+        write_id: WriteId::random(),
+        upload: None,
+        role: ExtentRole::Data,
+        offset: 0,
+    };
+    NewExtent { id: ExtentId::random(), owner, length }
+}
+
+pub(crate) fn stream(pieces: Vec<Result<Bytes>>) -> ByteStream {
+    futures::stream::iter(pieces).boxed()
+}
+
+pub(crate) async fn collect(mut stream: ByteStream) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = stream.next().await {
+        bytes.extend_from_slice(&piece?);
+    }
+    Ok(bytes)
+}
+
+/// Waits for something that is about to become true.
+pub(crate) async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..500 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what}: not after five seconds");
+}
+
+/// A server that treats each connection as `act` does.
+pub(crate) async fn impostor<F>(act: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(act(stream));
+        }
+    });
+    address
+}
+
+/// Reads the head of a request, and whatever of its body came along.
+pub(crate) async fn head(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !bytes.windows(4).any(|window| window == b"\r\n\r\n") {
+        let mut more = [0; 4096];
+        match stream.read(&mut more).await {
+            Ok(0) | Err(_) => break,
+            Ok(n) => bytes.extend_from_slice(&more[..n]),
+        }
+    }
+    bytes
+}
+
+/// Sends bytes to a node as they are, and returns the reply's status, if there is one in time.
+pub(crate) async fn raw(address: SocketAddr, bytes: &[u8]) -> Option<u16> {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let _ = stream.write_all(bytes).await;
+    let mut reply = Vec::new();
+    let read = async {
+        let mut more = [0; 512];
+        while !reply.contains(&b'\n') {
+            match stream.read(&mut more).await {
+                Ok(0) | Err(_) => break,
+                Ok(n) => reply.extend_from_slice(&more[..n]),
+            }
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(2), read).await;
+    std::str::from_utf8(reply.get(9..12)?).ok()?.parse().ok()
+}
