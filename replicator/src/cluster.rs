@@ -1,10 +1,17 @@
-//! What the workers know of the cluster: its rings, and who answers for each device.
+//! What the workers know of the cluster: its rings, who answers for each device, and for whom they
+//! work.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
-use martlet_protocol::{Backend, DeviceId, Error, PolicyId, Result};
+use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
+use martlet_protocol::{Backend, DeviceId, Error, ExtentId, PolicyId, Result};
 use martlet_ring::Ring;
+use parking_lot::RwLock;
+
+/// A device that has not answered an index call by then is silent.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The rings, and the node of each device.
 #[derive(Clone)]
@@ -17,6 +24,72 @@ pub struct Cluster {
     pub nodes: HashMap<DeviceId, Arc<dyn Backend>>,
 }
 
+/// The cluster as it is now: rings travel, nodes move, and workers look anew at each step.
+#[derive(Clone)]
+pub struct SharedCluster(Arc<RwLock<Arc<Cluster>>>);
+
+/// Whose devices a process looks after. Each device should be looked after by somebody; by two is
+/// wasteful, and harmless.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of every node.
+    #[default]
+    All,
+    /// Those of these nodes, by their names in the rings.
+    Nodes(Vec<String>),
+}
+
+/// Who holds the registers of one place in the index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holders {
+    pub(crate) primaries: Vec<DeviceId>,
+    /// Those whom primaries are taking over from, as far as the ring still has them.
+    pub(crate) previous: Vec<DeviceId>,
+    /// Whether a replica is on its way from one device to another.
+    pub(crate) in_transition: bool,
+}
+
+impl SharedCluster {
+    /// A cluster that may be replaced later.
+    pub fn new(cluster: Cluster) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(cluster))))
+    }
+
+    /// The cluster as it is now.
+    pub fn get(&self) -> Arc<Cluster> {
+        self.0.read().clone()
+    }
+
+    /// Replaces it: every later step of every worker goes by the new one.
+    pub fn set(&self, cluster: Cluster) {
+        *self.0.write() = Arc::new(cluster);
+    }
+}
+
+impl From<Cluster> for SharedCluster {
+    fn from(cluster: Cluster) -> Self {
+        Self::new(cluster)
+    }
+}
+
+impl Scope {
+    /// The devices of a ring that are looked after, by id.
+    fn of(&self, ring: &Ring) -> BTreeSet<DeviceId> {
+        let mine = ring.devices().iter().filter(|device| match self {
+            Self::All => true,
+            Self::Nodes(names) => names.contains(&device.node.name),
+        });
+        mine.map(|device| device.id).collect()
+    }
+}
+
+impl Holders {
+    /// More than half of the primaries.
+    pub(crate) fn quorum(&self) -> usize {
+        self.primaries.len() / 2 + 1
+    }
+}
+
 impl Cluster {
     /// The node of a device.
     pub(crate) fn node(&self, device: DeviceId) -> Result<&dyn Backend> {
@@ -25,23 +98,118 @@ impl Cluster {
             .ok_or_else(|| Error::unavailable(format!("no node answers for device {device}")))
     }
 
+    /// Who holds what stands at `placement` on the index ring.
+    pub(crate) fn holders(&self, placement: u64) -> Holders {
+        let partition = self.index.partition(placement);
+        let primaries: Vec<DeviceId> = self.index.primaries(partition).collect();
+        let moving = (0..primaries.len()).filter_map(|at| self.index.previous(partition, at));
+        let mut previous: Vec<DeviceId> = moving.collect();
+        let in_transition = !previous.is_empty();
+        previous.retain(|id| self.index.device(*id).is_some());
+        Holders { primaries, previous, in_transition }
+    }
+
     /// Every device of the index ring: primaries and handoffs of any partition.
     pub(crate) fn index_devices(&self) -> Vec<DeviceId> {
         self.index.devices().iter().map(|device| device.id).collect()
     }
 
-    /// Every device of a policy's ring, where a copy of any of its extents may lie.
-    pub(crate) fn data_devices(&self, policy: PolicyId) -> Result<Vec<DeviceId>> {
-        let ring = self.data.get(&policy).ok_or_else(|| {
-            Error::unavailable(format!("there is no ring for the storage policy {}", policy.0))
-        })?;
-        Ok(ring.devices().iter().map(|device| device.id).collect())
+    /// Those of the index ring that `scope` looks after.
+    pub(crate) fn index_devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
+        scope.of(&self.index)
     }
 
-    /// Every device that may hold extents, of whatever policy.
-    pub(crate) fn all_data_devices(&self) -> Vec<DeviceId> {
-        let devices = self.data.values().flat_map(|ring| ring.devices());
-        let ids: BTreeSet<DeviceId> = devices.map(|device| device.id).collect();
-        ids.into_iter().collect()
+    /// Those that may hold extents, of whatever policy, and that `scope` looks after.
+    pub(crate) fn data_devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
+        self.data.values().flat_map(|ring| scope.of(ring)).collect()
+    }
+
+    /// Every device of a policy's ring, where a copy of any of its extents may lie.
+    pub(crate) fn data_devices(&self, policy: PolicyId) -> Result<Vec<DeviceId>> {
+        Ok(self.ring_of(policy)?.devices().iter().map(|device| device.id).collect())
+    }
+
+    /// The same, in the order in which a copy of one extent is best looked for: its primaries, then
+    /// those that stand in for them.
+    pub(crate) fn holders_of(&self, policy: PolicyId, id: ExtentId) -> Result<Vec<DeviceId>> {
+        let ring = self.ring_of(policy)?;
+        let partition = ring.partition(id.placement());
+        Ok(ring.primaries(partition).chain(ring.handoffs(partition)).collect())
+    }
+
+    fn ring_of(&self, policy: PolicyId) -> Result<&Ring> {
+        let ring = self.data.get(&policy).map(AsRef::as_ref);
+        ring.ok_or_else(|| {
+            Error::unavailable(format!("there is no ring for the storage policy {}", policy.0))
+        })
+    }
+
+    /// How the devices are that serve, each node asked once. One that is being opened again, or is
+    /// offline, says nothing of its votes: that is silence.
+    pub(crate) async fn statuses(&self) -> HashMap<DeviceId, DeviceStatus> {
+        let mut asked: Vec<&Arc<dyn Backend>> = Vec::new();
+        for node in self.nodes.values() {
+            if !asked.iter().any(|known| Arc::ptr_eq(known, node)) {
+                asked.push(node);
+            }
+        }
+        let answers = asked.into_iter().map(|node| in_time(node.devices()));
+        let answers = futures::future::join_all(answers).await;
+        let all = answers.into_iter().flatten().flatten();
+        all.filter(|status| matches!(status.health, DeviceHealth::Ready | DeviceHealth::Full))
+            .map(|status| (status.device, status))
+            .collect()
+    }
+}
+
+/// An answer, or silence.
+pub(crate) async fn in_time<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(PATIENCE, call)
+        .await
+        .unwrap_or_else(|_| Err(Error::unavailable("a device did not answer in time")))
+}
+
+/// A place in an endless walk over devices that come and go.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rounds(Option<DeviceId>);
+
+impl Rounds {
+    /// The device that the walk stands at.
+    pub(crate) fn at(self, devices: &BTreeSet<DeviceId>) -> Option<DeviceId> {
+        let from = self.0.unwrap_or(DeviceId(0));
+        devices.range(from..).next().or_else(|| devices.first()).copied()
+    }
+
+    /// Goes on to the next device; whether that ended a round.
+    pub(crate) fn advance(&mut self, devices: &BTreeSet<DeviceId>) -> bool {
+        let next = self.at(devices).and_then(|at| {
+            devices.range((std::ops::Bound::Excluded(at), std::ops::Bound::Unbounded)).next()
+        });
+        self.0 = next.copied();
+        next.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn devices(ids: &[u32]) -> BTreeSet<DeviceId> {
+        ids.iter().map(|id| DeviceId(*id)).collect()
+    }
+
+    #[test]
+    fn a_round_meets_every_device_once_while_others_come_and_go() {
+        let mut rounds = Rounds::default();
+        assert_eq!(rounds.at(&devices(&[])), None);
+        assert!(rounds.advance(&devices(&[])));
+        let mut met = Vec::new();
+        for present in [&[1, 3, 5][..], &[1, 3, 5], &[1, 2, 5], &[1, 2, 5]] {
+            let present = devices(present);
+            met.push(rounds.at(&present).unwrap().0);
+            let ended = rounds.advance(&present);
+            assert_eq!(ended, met.len() == 3, "{met:?}");
+        }
+        assert_eq!(met, [1, 3, 5, 1]);
     }
 }

@@ -2,32 +2,46 @@
 //!
 //! ```text
 //! Runner ── paces, stops, measures ──▶ Worker::step() ── one bounded unit of work
-//!                                        ├─ Reclaim  extents of superseded entries, after a grace time
-//!                                        └─ Sweep    extents that no entry ever came to own
+//!                                        ├─ SyncDevices  gives a device that forgot its votes back
+//!                                        ├─ Update       delivers what handoffs keep for primaries
+//!                                        ├─ Reclaim      extents of superseded entries, after a grace time
+//!                                        └─ Sweep        extents that no entry ever came to own
 //! ```
 //!
 //! A [`Worker`] knows what to do next, and nothing of time between steps; the [`Runner`] knows when,
-//! and nothing of what. So a test drives a worker step by step, a command runs it once to its end
-//! ([`run_once`]), and a server runs it for ever at the pace that [`Foreground`] leaves it: when
-//! clients wait longer than their budget, background work yields.
+//! and nothing of what. So a test drives a worker step by step, a server or a replicator runs it for
+//! ever at the pace that [`Foreground`] leaves it (when clients wait longer than their budget,
+//! background work yields), and [`run_all_once`] takes a set of them to the end of what they can do
+//! now.
 //!
-//! Both workers delete only what the whole index disowns (rule X3): every device of the index ring
-//! is asked, and silence, an error or a manifest that can't be read means keep.
+//! [`Standard`] is the set that every role runs, in one place. Rings travel and nodes move while they
+//! work: each step looks anew at what [`SharedCluster`] holds.
+//!
+//! Two sentences hold for all of them. Silence means keep: what somebody who must agree has not
+//! confirmed stays as it is (rules A2, G2, X3). And promises are obeyed: what one refuses is settled
+//! by an identity round, under the write's own id (rule R6).
 
 mod cluster;
 mod foreground;
+mod identity;
 mod manifest;
 mod reclaim;
 mod runner;
+mod standard;
 mod sweep;
+mod sync;
+mod update;
 mod wanted;
 mod worker;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Scope, SharedCluster};
 pub use foreground::Foreground;
 pub use reclaim::{Reclaim, ReclaimOptions};
 pub use runner::{Pace, Runner, WorkerStatus, run_once};
+pub use standard::{OnceReport, Standard, run_all_once};
 pub use sweep::{Sweep, SweepOptions};
+pub use sync::SyncDevices;
+pub use update::Update;
 pub use worker::{Progress, Worker};
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ async fn read_manifest(
 /// An extent from whichever device of the policy has a good copy.
 async fn read_anywhere(cluster: &Cluster, policy: PolicyId, extent: &ExtentRef) -> Result<Vec<u8>> {
     let mut worst: Option<Error> = None;
-    for device in cluster.data_devices(policy)? {
+    for device in cluster.holders_of(policy, extent.id)? {
         let node = match cluster.node(device) {
             Ok(node) => node,
             Err(error) => {

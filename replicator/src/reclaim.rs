@@ -4,7 +4,9 @@
 //! of garbage, in an order that a crash can cut anywhere:
 //!
 //! 1. read the manifest where it is spilled: one that can't be read keeps its extents;
-//! 2. ask whose the extents are and whether any entry still wants them: those stay;
+//! 2. ask whose the extents are and whether any entry or hint still wants them: those stay. A primary
+//!    that missed the superseding entry still names them, so nothing goes before all primaries know
+//!    better;
 //! 3. delete the extents of data, then those of the manifest, wherever a copy may lie;
 //! 4. forget the record.
 //!
@@ -19,15 +21,16 @@ use martlet_protocol::backend::{Garbage, GarbageId};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
 use crate::manifest::BodyExtents;
 use crate::wanted::{Claim, Wanted};
 use crate::worker::{Progress, Worker};
 
 /// Records that one step deals with.
 const BATCH: usize = 64;
-/// Records that can't be dealt with now are passed over, up to so many on a device.
-const KEPT_MAX: usize = 4096;
+/// Records that can't be dealt with now are passed over, up to so many on a device: with a batch
+/// more they still fit into a page.
+const KEPT_MAX: usize = 3072;
 
 /// How reclaim goes about it.
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +47,12 @@ impl Default for ReclaimOptions {
 
 /// The worker.
 pub struct Reclaim {
-    cluster: Cluster,
+    cluster: SharedCluster,
     clock: Arc<dyn Clock>,
     options: ReclaimOptions,
-    devices: Vec<DeviceId>,
+    scope: Scope,
     /// The device whose garbage is being dealt with.
-    at: usize,
+    rounds: Rounds,
     /// What this pass could not deal with on that device.
     kept: HashSet<GarbageId>,
     /// The oldest record that waits, and when it was first seen.
@@ -64,96 +67,35 @@ enum Outcome {
 
 impl Reclaim {
     /// A worker over all devices of the index ring.
-    pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: ReclaimOptions) -> Self {
-        let devices = cluster.index_devices();
-        Self { cluster, clock, options, devices, at: 0, kept: HashSet::new(), oldest: None }
+    pub fn new(
+        cluster: impl Into<SharedCluster>,
+        clock: Arc<dyn Clock>,
+        options: ReclaimOptions,
+    ) -> Self {
+        Self {
+            cluster: cluster.into(),
+            clock,
+            options,
+            scope: Scope::All,
+            rounds: Rounds::default(),
+            kept: HashSet::new(),
+            oldest: None,
+        }
+    }
+
+    /// The same over the garbage of those devices that `scope` looks after.
+    #[must_use]
+    pub fn looking_after(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
     /// The next records of a device, those that were kept left out.
-    async fn due(&self, device: DeviceId) -> Result<Vec<Garbage>> {
+    async fn due(&self, cluster: &Cluster, device: DeviceId) -> Result<Vec<Garbage>> {
         let before_ms = self.clock.now_ms().saturating_sub(self.options.grace_ms);
         let limit = BATCH + self.kept.len();
-        let mut due = self.cluster.node(device)?.garbage(device, before_ms, limit).await?;
+        let mut due = in_time(cluster.node(device)?.garbage(device, before_ms, limit)).await?;
         due.retain(|garbage| !self.kept.contains(&garbage.id));
         Ok(due)
-    }
-
-    async fn reclaim(&self, garbage: &Garbage, wanted: &mut Wanted<'_>) -> Result<Outcome> {
-        let body = match BodyExtents::of(&self.cluster, &garbage.body).await {
-            Ok(body) => body,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(Outcome::Done { freed: 0, bytes: 0 });
-            }
-            Err(error) => {
-                tracing::warn!(key = ?garbage.key, %error, "garbage is kept: its manifest can't be read");
-                return Ok(Outcome::Kept);
-            }
-        };
-        let Some(policy) = body.policy else {
-            return Ok(Outcome::Done { freed: 0, bytes: 0 });
-        };
-        let mut freed = 0;
-        let mut bytes = 0;
-        for extents in [&body.data, &body.manifest] {
-            let unwanted = self.unwanted(policy, garbage, extents, wanted).await?;
-            let ids: Vec<ExtentId> = unwanted.iter().map(|extent| extent.id).collect();
-            self.delete_everywhere(policy, &ids).await?;
-            freed += ids.len() as u64;
-            bytes += unwanted.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
-        }
-        Ok(Outcome::Done { freed, bytes })
-    }
-
-    /// Those of `extents` that are still there and that no entry wants.
-    async fn unwanted(
-        &self,
-        policy: PolicyId,
-        garbage: &Garbage,
-        extents: &[ExtentRef],
-        wanted: &mut Wanted<'_>,
-    ) -> Result<Vec<ExtentRef>> {
-        let mut unwanted = Vec::new();
-        for extent in extents {
-            let Some((key, upload)) = self.owner(policy, extent.id).await? else {
-                continue;
-            };
-            let (bucket, shard) = (garbage.key.bucket, garbage.key.shard);
-            let claim = Claim { bucket, shard, key, upload };
-            if !wanted.extents(&claim).await?.contains(&extent.id) {
-                unwanted.push(*extent);
-            }
-        }
-        Ok(unwanted)
-    }
-
-    /// Key and upload of an extent's owner; none when no device has it.
-    async fn owner(
-        &self,
-        policy: PolicyId,
-        id: ExtentId,
-    ) -> Result<Option<(String, Option<martlet_protocol::UploadId>)>> {
-        let mut silence = None;
-        for device in self.cluster.data_devices(policy)? {
-            match self.cluster.node(device)?.stat_extent(device, id).await {
-                Ok(stat) => return Ok(Some((stat.record.owner.key, stat.record.owner.upload))),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => silence = Some(error),
-            }
-        }
-        silence.map_or(Ok(None), Err)
-    }
-
-    async fn delete_everywhere(&self, policy: PolicyId, ids: &[ExtentId]) -> Result<()> {
-        if ids.is_empty() {
-            return Ok(());
-        }
-        let mut failed = None;
-        for device in self.cluster.data_devices(policy)? {
-            if let Err(error) = self.cluster.node(device)?.delete_extents(device, ids).await {
-                failed = Some(error);
-            }
-        }
-        failed.map_or(Ok(()), Err)
     }
 
     /// How long the oldest record has waited, as far as this process has seen.
@@ -172,11 +114,92 @@ impl Reclaim {
     }
 
     /// Goes on to the next device; whether that began a new pass.
-    fn advance(&mut self) -> bool {
+    fn advance(&mut self, cluster: &Cluster) -> bool {
         self.kept.clear();
-        self.at = (self.at + 1) % self.devices.len().max(1);
-        self.at == 0
+        self.rounds.advance(&cluster.index_devices_of(&self.scope))
     }
+}
+
+/// Deletes the extents of one record that nobody wants, and says whether that was the end of it.
+async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) -> Result<Outcome> {
+    let body = match BodyExtents::of(cluster, &garbage.body).await {
+        Ok(body) => body,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Outcome::Done { freed: 0, bytes: 0 });
+        }
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            tracing::warn!(key = ?garbage.key, %error, "garbage is kept: its manifest can't be read");
+            return Ok(Outcome::Kept);
+        }
+        // Nobody who has it answers: that is told where devices are.
+        Err(error) => return Err(error),
+    };
+    let Some(policy) = body.policy else {
+        return Ok(Outcome::Done { freed: 0, bytes: 0 });
+    };
+    let mut freed = 0;
+    let mut bytes = 0;
+    for extents in [&body.data, &body.manifest] {
+        let unwanted = unwanted_of(cluster, policy, garbage, extents, wanted).await?;
+        let ids: Vec<ExtentId> = unwanted.iter().map(|extent| extent.id).collect();
+        delete_everywhere(cluster, policy, &ids).await?;
+        freed += ids.len() as u64;
+        bytes += unwanted.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
+    }
+    Ok(Outcome::Done { freed, bytes })
+}
+
+/// Those of `extents` that are still there and that no entry wants.
+async fn unwanted_of(
+    cluster: &Cluster,
+    policy: PolicyId,
+    garbage: &Garbage,
+    extents: &[ExtentRef],
+    wanted: &mut Wanted<'_>,
+) -> Result<Vec<ExtentRef>> {
+    let mut unwanted = Vec::new();
+    for extent in extents {
+        let Some((key, upload)) = owner(cluster, policy, extent.id).await? else {
+            continue;
+        };
+        let (bucket, shard) = (garbage.key.bucket, garbage.key.shard);
+        let claim = Claim { bucket, shard, key, upload };
+        if !wanted.extents(&claim).await?.contains(&extent.id) {
+            unwanted.push(*extent);
+        }
+    }
+    Ok(unwanted)
+}
+
+/// Key and upload of an extent's owner; none when no device has it.
+async fn owner(
+    cluster: &Cluster,
+    policy: PolicyId,
+    id: ExtentId,
+) -> Result<Option<(String, Option<martlet_protocol::UploadId>)>> {
+    let mut silence = None;
+    for device in cluster.holders_of(policy, id)? {
+        match in_time(cluster.node(device)?.stat_extent(device, id)).await {
+            Ok(stat) => return Ok(Some((stat.record.owner.key, stat.record.owner.upload))),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => silence = Some(error),
+        }
+    }
+    silence.map_or(Ok(None), Err)
+}
+
+/// Wherever a copy may lie: primaries and handoffs. Deleting what is not there is no error.
+async fn delete_everywhere(cluster: &Cluster, policy: PolicyId, ids: &[ExtentId]) -> Result<()> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let mut failed = None;
+    for device in cluster.data_devices(policy)? {
+        if let Err(error) = in_time(cluster.node(device)?.delete_extents(device, ids)).await {
+            failed = Some(error);
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 #[async_trait]
@@ -186,11 +209,14 @@ impl Worker for Reclaim {
     }
 
     async fn step(&mut self) -> Result<Progress> {
-        let device = self.devices[self.at];
-        let due = match self.due(device).await {
+        let cluster = self.cluster.get();
+        let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
+            return Ok(Progress { idle: true, ..Progress::default() });
+        };
+        let due = match self.due(&cluster, device).await {
             Ok(due) => due,
             Err(error) => {
-                self.advance();
+                self.advance(&cluster);
                 return Err(error);
             }
         };
@@ -199,11 +225,10 @@ impl Worker for Reclaim {
             oldest_age_ms: self.oldest_age_ms(due.first()),
             ..Progress::default()
         };
-        let cluster = self.cluster.clone();
         let mut wanted = Wanted::new(&cluster);
         let mut done = Vec::new();
         for garbage in &due {
-            let outcome = self.reclaim(garbage, &mut wanted).await.unwrap_or_else(|error| {
+            let outcome = reclaim(&cluster, garbage, &mut wanted).await.unwrap_or_else(|error| {
                 tracing::debug!(key = ?garbage.key, %error, "garbage is kept: nobody can tell");
                 Outcome::Kept
             });
@@ -217,11 +242,12 @@ impl Worker for Reclaim {
             }
         }
         if !done.is_empty() {
-            self.cluster.node(device)?.forget_garbage(device, &done).await?;
+            in_time(cluster.node(device)?.forget_garbage(device, &done)).await?;
+            progress.done = done.len() as u64;
         }
         progress.backlog = self.kept.len() as u64;
         if due.len() < BATCH || self.kept.len() > KEPT_MAX {
-            progress.idle = self.advance();
+            progress.idle = self.advance(&cluster);
         }
         Ok(progress)
     }

@@ -5,8 +5,9 @@
 //! It deletes one only when all of this holds:
 //!
 //! * its commit window is over: nobody can still write an entry that names it (rule X2);
-//! * every device of the index ring has answered, and none knows an object, an upload or a part of an
-//!   upload that has not ended, of its owner, that names it;
+//! * all primaries of its owner's register have answered, with votes and none of them moving, and know
+//!   no object, upload, or part of an upload that has not ended, that names it; and every device of
+//!   the index ring has said that it keeps no hint that does;
 //! * it was found so twice, a grace time apart: a reader may have been sent to it just before the
 //!   entry went away.
 //!
@@ -14,28 +15,25 @@
 //! process lives: begun again, it looks at everything twice once more, which costs time and can't
 //! delete too much.
 
+mod buckets;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use martlet_protocol::backend::{ListRequest, ListStart};
-use martlet_protocol::entry::Value;
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT};
-use martlet_protocol::{
-    BucketId, Clock, DeviceId, ExtentId, RegisterKind, Result, Shard, key::shard_of,
-};
+use martlet_protocol::key::shard_of;
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::{BucketId, Clock, DeviceId, ExtentId, Result};
 
-use crate::cluster::Cluster;
+use self::buckets::list_buckets;
+use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
 use crate::wanted::{Claim, Wanted};
 use crate::worker::{Progress, Worker};
 
 /// Extents that one step looks at.
 const BATCH: usize = 256;
-/// Buckets of a listing asked for at a time.
-const PAGE: usize = 1000;
 /// Extents under suspicion that are remembered; what is beyond waits for a later pass.
 const SUSPECTS_MAX: usize = 100_000;
 
@@ -49,19 +47,31 @@ pub struct SweepOptions {
     pub writers_gone_before_ms: u64,
 }
 
+impl SweepOptions {
+    /// Where other processes may be writing: nothing goes before its commit window is over.
+    pub fn among_others(grace_ms: u64) -> Self {
+        Self { grace_ms, writers_gone_before_ms: 0 }
+    }
+
+    /// Where this process is the whole cluster, since it started at `started_ms`.
+    pub fn alone(grace_ms: u64, started_ms: u64) -> Self {
+        Self { grace_ms, writers_gone_before_ms: started_ms }
+    }
+}
+
 /// The worker.
 pub struct Sweep {
-    cluster: Cluster,
+    cluster: SharedCluster,
     clock: Arc<dyn Clock>,
     options: SweepOptions,
-    devices: Vec<DeviceId>,
+    scope: Scope,
     /// The device being walked, and the last extent that was looked at.
-    at: usize,
+    rounds: Rounds,
     after: Option<ExtentId>,
     /// The shards of each bucket, as of the beginning of this pass.
     buckets: Option<Arc<HashMap<BucketId, u16>>>,
     /// Extents that nobody wanted when they were looked at.
-    suspects: HashMap<ExtentId, Suspect>,
+    suspects: HashMap<(DeviceId, ExtentId), Suspect>,
     pass: u64,
 }
 
@@ -73,19 +83,28 @@ struct Suspect {
 
 impl Sweep {
     /// A worker over all devices that may hold extents.
-    pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: SweepOptions) -> Self {
-        let devices = cluster.all_data_devices();
+    pub fn new(
+        cluster: impl Into<SharedCluster>,
+        clock: Arc<dyn Clock>,
+        options: SweepOptions,
+    ) -> Self {
         Self {
-            cluster,
+            cluster: cluster.into(),
             clock,
             options,
-            devices,
-            at: 0,
+            scope: Scope::All,
+            rounds: Rounds::default(),
             after: None,
             buckets: None,
             suspects: HashMap::new(),
             pass: 0,
         }
+    }
+
+    /// The same over those devices that `scope` looks after.
+    #[must_use]
+    pub fn looking_after(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
     /// Whether nobody can commit an extent any more.
@@ -96,15 +115,11 @@ impl Sweep {
 
     /// The buckets, read afresh at the beginning of a pass: whoever made a later one made its
     /// extents later still, and those are not looked at.
-    async fn buckets(&mut self) -> Result<Arc<HashMap<BucketId, u16>>> {
+    async fn buckets(&mut self, cluster: &Cluster) -> Result<Arc<HashMap<BucketId, u16>>> {
         if let Some(buckets) = &self.buckets {
             return Ok(buckets.clone());
         }
-        let mut buckets = HashMap::new();
-        for device in self.cluster.index_devices() {
-            list_buckets(&self.cluster, device, &mut buckets).await?;
-        }
-        let buckets = Arc::new(buckets);
+        let buckets = Arc::new(list_buckets(cluster).await?);
         self.buckets = Some(buckets.clone());
         Ok(buckets)
     }
@@ -112,11 +127,12 @@ impl Sweep {
     /// Of a page of extents, those that nobody wants; and how many nobody could tell about.
     async fn unwanted(
         &mut self,
+        cluster: &Cluster,
         page: &[ExtentRecord],
         now_ms: u64,
     ) -> Result<(Vec<ExtentRecord>, u64)> {
-        let buckets = self.buckets().await?;
-        let mut wanted = Wanted::new(&self.cluster);
+        let buckets = self.buckets(cluster).await?;
+        let mut wanted = Wanted::new(cluster);
         let mut unwanted = Vec::new();
         let mut unknown = 0;
         for record in page.iter().filter(|record| self.is_window_over(record.birth_ms, now_ms)) {
@@ -144,10 +160,15 @@ impl Sweep {
     }
 
     /// Of unwanted extents, those that were unwanted a grace time ago already; notes the others.
-    fn convict(&mut self, unwanted: &[ExtentRecord], now_ms: u64) -> Vec<ExtentRecord> {
+    fn convict(
+        &mut self,
+        device: DeviceId,
+        unwanted: &[ExtentRecord],
+        now_ms: u64,
+    ) -> Vec<ExtentRecord> {
         let mut convicted = Vec::new();
         for record in unwanted {
-            let id = record.extent.id;
+            let id = (device, record.extent.id);
             if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&id) {
                 continue;
             }
@@ -163,38 +184,44 @@ impl Sweep {
     }
 
     /// Goes on to the next device; whether that ended a pass.
-    fn advance(&mut self) -> bool {
+    fn advance(&mut self, cluster: &Cluster) -> bool {
         self.after = None;
-        self.at = (self.at + 1) % self.devices.len().max(1);
-        if self.at == 0 {
+        let ended = self.rounds.advance(&cluster.data_devices_of(&self.scope));
+        if ended {
             self.buckets = None;
             // Those that this pass did not meet are gone, or wanted after all.
             let pass = self.pass;
             self.suspects.retain(|_, suspect| suspect.pass == pass);
             self.pass += 1;
         }
-        self.at == 0
+        ended
     }
 
-    async fn sweep(&mut self, device: DeviceId, page: &[ExtentRecord]) -> Result<Progress> {
+    async fn sweep(
+        &mut self,
+        cluster: &Cluster,
+        device: DeviceId,
+        page: &[ExtentRecord],
+    ) -> Result<Progress> {
         let now_ms = self.clock.now_ms();
         if now_ms < self.options.writers_gone_before_ms {
             // The clock stepped back: what is born now looks as if its writer were gone.
             self.options.writers_gone_before_ms = 0;
         }
-        let (unwanted, kept) = self.unwanted(page, now_ms).await?;
-        let convicted = self.convict(&unwanted, now_ms);
+        let (unwanted, kept) = self.unwanted(cluster, page, now_ms).await?;
+        let convicted = self.convict(device, &unwanted, now_ms);
         let ids: Vec<ExtentId> = convicted.iter().map(|record| record.extent.id).collect();
         if !ids.is_empty() {
-            self.cluster.node(device)?.delete_extents(device, &ids).await?;
+            in_time(cluster.node(device)?.delete_extents(device, &ids)).await?;
             tracing::info!(%device, extents = ids.len(), "swept extents that nobody owns");
         }
         for id in &ids {
-            self.suspects.remove(id);
+            self.suspects.remove(&(device, *id));
         }
         let oldest = self.suspects.values().map(|suspect| suspect.since_ms).min();
         Ok(Progress {
             items: page.len() as u64,
+            done: ids.len() as u64,
             freed: ids.len() as u64,
             freed_bytes: convicted.iter().map(|record| u64::from(record.extent.length)).sum(),
             kept,
@@ -218,54 +245,28 @@ impl Worker for Sweep {
     }
 
     async fn step(&mut self) -> Result<Progress> {
-        let device = self.devices[self.at];
+        let cluster = self.cluster.get();
+        let Some(device) = self.rounds.at(&cluster.data_devices_of(&self.scope)) else {
+            return Ok(Progress { idle: true, ..Progress::default() });
+        };
         let step = async {
-            let node = self.cluster.node(device)?;
-            let page = node.list_extents(device, self.after, BATCH).await?;
-            let progress = self.sweep(device, &page).await?;
+            let node = cluster.node(device)?;
+            let page = in_time(node.list_extents(device, self.after, BATCH)).await?;
+            let progress = self.sweep(&cluster, device, &page).await?;
             Ok((page, progress))
         };
         let (page, mut progress) = match step.await {
             Ok(done) => done,
             Err(error) => {
-                self.advance();
+                self.advance(&cluster);
                 return Err(error);
             }
         };
         self.after = page.last().map(|record| record.extent.id);
         if page.len() < BATCH {
-            progress.idle = self.advance();
+            progress.idle = self.advance(&cluster);
         }
         Ok(progress)
-    }
-}
-
-async fn list_buckets(
-    cluster: &Cluster,
-    device: DeviceId,
-    into: &mut HashMap<BucketId, u16>,
-) -> Result<()> {
-    let mut request = ListRequest {
-        bucket: BucketId::ROOT,
-        shards: (0..INDEX_SHARDS_DEFAULT).map(Shard).collect(),
-        kind: RegisterKind::Object,
-        prefix: Bytes::new(),
-        start: ListStart::First,
-        limit: PAGE,
-        fold: None,
-    };
-    loop {
-        let page = cluster.node(device)?.list(device, &request).await?;
-        let last = page.entries.last().map(|(name, _)| name.clone());
-        for (_, entry) in page.entries {
-            if let Value::Bucket(bucket) = entry.value {
-                into.insert(bucket.id, bucket.index_shards);
-            }
-        }
-        match last {
-            Some(last) if page.truncated => request.start = ListStart::After(last),
-            _ => return Ok(()),
-        }
     }
 }
 

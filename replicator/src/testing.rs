@@ -1,4 +1,6 @@
-//! A cluster of one node in memory, and the writes that tests make on it.
+//! A cluster of one node in memory, and the writes that tests make on it; [`many`] has several.
+
+pub(crate) mod many;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,6 +72,7 @@ impl World {
             index_shards: SHARDS,
             policy: POLICY,
             owner: "root".into(),
+            consistency: martlet_protocol::Level::default(),
         };
         let key = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
         self.write(key, Value::Bucket(Box::new(bucket)), false).await;

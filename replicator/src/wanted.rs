@@ -1,22 +1,28 @@
-//! What the index still wants of a key.
+//! What the index still wants of a key (rule X3).
 //!
 //! Bytes move one way: a part's extents are taken over first by the decision to complete its upload,
-//! then by the object. So parts are asked first, then the upload, then the object: extents on their
-//! way from one to the next are met at least once. Parts of an upload that has ended want nothing any
-//! more: what was chosen is the object's by then, and whoever ended it may have died before it had
-//! freed the rest.
+//! then by the object; and what a handoff keeps for others moves to the primaries. So parts are asked
+//! first, then the upload, then the object, and of each the hints before the primaries: extents on
+//! their way from one to the next are met at least once. Parts of an upload that has ended want
+//! nothing any more: what was chosen is the object's by then, and whoever ended it may have died
+//! before it had freed the rest.
+//!
+//! All primaries must answer, with votes, and every device must say what it keeps for others; while
+//! a replica is moving, nobody can tell.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use martlet_protocol::backend::{ListRequest, ListStart, Want};
+use futures::future::try_join_all;
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
 use martlet_protocol::entry::{Body, Entry, UploadState, Value};
+use martlet_protocol::key::index_placement;
 use martlet_protocol::{
-    BucketId, DeviceId, ExtentId, RegisterKey, RegisterKind, Result, Shard, UploadId,
+    BucketId, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Shard, UploadId,
 };
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, in_time};
 use crate::manifest::BodyExtents;
 
 /// Entries of a listing asked for at a time.
@@ -37,70 +43,63 @@ pub(crate) struct Wanted<'a> {
     known: HashMap<Claim, Arc<HashSet<ExtentId>>>,
 }
 
+/// What is asked: what a device holds, or what it keeps for others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    Registers,
+    Hints,
+}
+
 impl<'a> Wanted<'a> {
     /// No answers yet.
     pub(crate) fn new(cluster: &'a Cluster) -> Self {
         Self { cluster, known: HashMap::new() }
     }
 
-    /// The extents that any device of the index ring wants for a claim's key and upload.
+    /// The extents that any primary, or any hint, wants for a claim's key and upload.
     ///
     /// # Errors
-    /// When any of them does not answer, or a manifest can't be read: nobody can tell.
+    /// When any device that must be asked does not answer or has no vote, when a replica is moving,
+    /// or when a manifest can't be read: nobody can tell.
     pub(crate) async fn extents(&mut self, claim: &Claim) -> Result<Arc<HashSet<ExtentId>>> {
         if let Some(known) = self.known.get(claim) {
             return Ok(known.clone());
         }
+        let holders = self.cluster.holders(index_placement(claim.bucket, claim.shard));
+        if holders.in_transition {
+            return Err(Error::unavailable("a replica of the key's entries is moving"));
+        }
+        let everyone = self.cluster.index_devices();
+        let mut entries = Vec::new();
+        if let Some(upload) = claim.upload {
+            self.of_upload(claim, upload, &holders.primaries, &everyone, &mut entries).await?;
+        }
+        let object = Bytes::copy_from_slice(claim.key.as_bytes());
+        let of_object = |source, devices| {
+            self.registers(source, devices, claim, RegisterKind::Object, object.clone())
+        };
+        entries.extend(of_object(Source::Hints, &everyone).await?.into_iter().flatten());
+        entries
+            .extend(of_object(Source::Registers, &holders.primaries).await?.into_iter().flatten());
         let mut wanted = HashSet::new();
-        for device in self.cluster.index_devices() {
-            self.collect(device, claim, &mut wanted).await?;
+        for entry in &entries {
+            self.add_entry(entry, &mut wanted).await?;
         }
         let wanted = Arc::new(wanted);
         self.known.insert(claim.clone(), wanted.clone());
         Ok(wanted)
     }
 
-    async fn collect(
+    /// The entries of an upload and its parts.
+    async fn of_upload(
         &self,
-        device: DeviceId,
         claim: &Claim,
-        into: &mut HashSet<ExtentId>,
+        upload: UploadId,
+        primaries: &[DeviceId],
+        everyone: &[DeviceId],
+        into: &mut Vec<Entry>,
     ) -> Result<()> {
-        if let Some(upload) = claim.upload {
-            let parts = self.parts(device, claim, upload).await?;
-            let mut name = claim.key.clone().into_bytes();
-            name.push(0);
-            name.extend_from_slice(&upload.0);
-            let upload = self.register(device, claim, RegisterKind::Upload, name.into()).await?;
-            if !upload.as_ref().is_some_and(has_ended) {
-                for entry in &parts {
-                    self.add_entry(entry, into).await?;
-                }
-            }
-            if let Some(entry) = upload {
-                self.add_entry(&entry, into).await?;
-            }
-        }
-        let name = Bytes::copy_from_slice(claim.key.as_bytes());
-        match self.register(device, claim, RegisterKind::Object, name).await? {
-            Some(entry) => self.add_entry(&entry, into).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn register(
-        &self,
-        device: DeviceId,
-        claim: &Claim,
-        kind: RegisterKind,
-        name: Bytes,
-    ) -> Result<Option<Entry>> {
-        let key = RegisterKey { bucket: claim.bucket, shard: claim.shard, kind, name };
-        Ok(self.cluster.node(device)?.read(device, &key, Want::Entry).await?.entry)
-    }
-
-    async fn parts(&self, device: DeviceId, claim: &Claim, upload: UploadId) -> Result<Vec<Entry>> {
-        let mut request = ListRequest {
+        let request = ListRequest {
             bucket: claim.bucket,
             shards: vec![claim.shard],
             kind: RegisterKind::Part,
@@ -109,16 +108,53 @@ impl<'a> Wanted<'a> {
             limit: PAGE,
             fold: None,
         };
-        let mut parts = Vec::new();
-        loop {
-            let page = self.cluster.node(device)?.list(device, &request).await?;
-            let last = page.entries.last().map(|(name, _)| name.clone());
-            parts.extend(page.entries.into_iter().map(|(_, entry)| entry));
-            match last {
-                Some(last) if page.truncated => request.start = ListStart::After(last),
-                _ => return Ok(parts),
+        let kept = try_join_all(
+            everyone.iter().map(|at| list(self.cluster, Source::Hints, *at, request.clone())),
+        );
+        let kept = kept.await?;
+        let parts = try_join_all(
+            primaries.iter().map(|at| list(self.cluster, Source::Registers, *at, request.clone())),
+        );
+        let parts = parts.await?;
+        let mut name = claim.key.clone().into_bytes();
+        name.push(0);
+        name.extend_from_slice(&upload.0);
+        let name = Bytes::from(name);
+        let of_upload = |source, devices| {
+            self.registers(source, devices, claim, RegisterKind::Upload, name.clone())
+        };
+        into.extend(of_upload(Source::Hints, everyone).await?.into_iter().flatten());
+        let uploads = of_upload(Source::Registers, primaries).await?;
+        // A primary that has seen the upload end wants none of its parts; one that has not, all.
+        for (parts, upload) in parts.into_iter().zip(&uploads) {
+            if !upload.as_ref().is_some_and(has_ended) {
+                into.extend(parts.into_iter().map(|(_, entry)| entry));
             }
         }
+        into.extend(kept.into_iter().flatten().map(|(_, entry)| entry));
+        into.extend(uploads.into_iter().flatten());
+        Ok(())
+    }
+
+    /// What each of `devices` has of one register.
+    async fn registers(
+        &self,
+        source: Source,
+        devices: &[DeviceId],
+        claim: &Claim,
+        kind: RegisterKind,
+        name: Bytes,
+    ) -> Result<Vec<Option<Entry>>> {
+        let key = &RegisterKey { bucket: claim.bucket, shard: claim.shard, kind, name };
+        let asked = devices.iter().map(|device| async move {
+            let node = self.cluster.node(*device)?;
+            let view = match source {
+                Source::Registers => in_time(node.read(*device, key, Want::Entry)).await?,
+                Source::Hints => in_time(node.read_hint(*device, key, Want::Entry)).await?,
+            };
+            Ok(view.entry)
+        });
+        try_join_all(asked).await
     }
 
     async fn add_entry(&self, entry: &Entry, into: &mut HashSet<ExtentId>) -> Result<()> {
@@ -135,6 +171,29 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// All pages of a listing of one device.
+pub(crate) async fn list(
+    cluster: &Cluster,
+    source: Source,
+    device: DeviceId,
+    mut request: ListRequest,
+) -> Result<Vec<(Bytes, Entry)>> {
+    let mut all = Vec::new();
+    loop {
+        let node = cluster.node(device)?;
+        let ListReply { entries, truncated } = match source {
+            Source::Registers => in_time(node.list(device, &request)).await?,
+            Source::Hints => in_time(node.list_hints(device, &request)).await?,
+        };
+        let last = entries.last().map(|(name, _)| name.clone());
+        all.extend(entries);
+        match last {
+            Some(last) if truncated => request.start = ListStart::After(last),
+            _ => return Ok(all),
+        }
+    }
+}
+
 fn has_ended(entry: &Entry) -> bool {
     match &entry.value {
         Value::Upload(upload) => {
@@ -143,3 +202,6 @@ fn has_ended(entry: &Entry) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,11 +26,28 @@ pub trait Worker: Send {
     }
 }
 
+#[async_trait]
+impl Worker for Box<dyn Worker> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        (**self).step().await
+    }
+
+    fn idle_pause(&self, usual: Duration) -> Duration {
+        (**self).idle_pause(usual)
+    }
+}
+
 /// What came of a step, or of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Things looked at.
     pub items: u64,
+    /// Things brought to their end: hints that all primaries hold, devices that got their votes.
+    pub done: u64,
     /// Extents deleted.
     pub freed: u64,
     /// Their bytes.
@@ -49,6 +66,7 @@ impl Progress {
     /// Adds a later step: what was done sums up, what waits is what the later one saw.
     pub(crate) fn add(&mut self, step: &Self) {
         self.items += step.items;
+        self.done += step.done;
         self.freed += step.freed;
         self.freed_bytes += step.freed_bytes;
         self.kept += step.kept;

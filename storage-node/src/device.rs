@@ -111,6 +111,7 @@ pub(crate) struct Shared {
     pub(crate) caches: Caches,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) cluster: Option<Uuid>,
+    pub(crate) votes_when_new: bool,
 }
 
 /// One device, open or not.
@@ -119,6 +120,8 @@ pub(crate) struct Device {
     shared: Shared,
     state: RwLock<State>,
     counters: Arc<IndexCounters>,
+    /// The formatting that was open last, and whether it voted.
+    formatting: RwLock<(DeviceIdentity, bool)>,
     reopened: AtomicU64,
     tidied_ms: AtomicU64,
     tried_ms: AtomicU64,
@@ -138,6 +141,7 @@ impl Device {
             shared,
             state: RwLock::new(State::Reopening("it is being opened".to_owned())),
             counters: Arc::default(),
+            formatting: RwLock::new((DeviceIdentity([0; 16]), false)),
             reopened: AtomicU64::new(0),
             tidied_ms: AtomicU64::new(0),
             tried_ms: AtomicU64::new(0),
@@ -243,19 +247,21 @@ impl Device {
     }
 
     pub(crate) fn metrics(&self) -> DeviceMetrics {
-        let (health, extents, space) = match &*self.state.read() {
-            State::Online(opened) => (opened.health(), opened.extents.usage(), opened.space()),
-            State::Reopening(reason) => {
-                (DeviceHealth::Suspect(reason.clone()), ExtentUsage::default(), (0, 0))
+        // What is being opened again has the votes that it had.
+        let (identity, voted) = *self.formatting.read();
+        let nothing = (ExtentUsage::default(), (0, 0), (voted, 0));
+        let (health, (extents, space, standing)) = match &*self.state.read() {
+            State::Online(opened) => {
+                let parts = (opened.extents.usage(), opened.space(), opened.index.standing());
+                (opened.health(), parts)
             }
-            State::Offline { reason, .. } => {
-                (DeviceHealth::Offline(reason.clone()), ExtentUsage::default(), (0, 0))
-            }
+            State::Reopening(reason) => (DeviceHealth::Suspect(reason.clone()), nothing),
+            State::Offline { reason, .. } => (DeviceHealth::Offline(reason.clone()), nothing),
         };
         let status = DeviceStatus {
             device: self.config.id,
-            identity: DeviceIdentity([0; 16]),
-            voting: true,
+            identity,
+            voting: standing.0,
             path: self.config.path.clone(),
             health,
             total_bytes: space.0,
@@ -263,7 +269,7 @@ impl Device {
             extent_bytes: extents.bytes,
             extents: extents.extents,
             quarantined: extents.quarantined,
-            hints: 0,
+            hints: standing.1,
         };
         let reopened = self.reopened.load(Ordering::Relaxed);
         DeviceMetrics { status, index: self.counters.snapshot(), extents, reopened }
@@ -272,11 +278,12 @@ impl Device {
     fn reopen(&self, reason: String) {
         tracing::warn!(device = %self.config.id, reason, "reopening the device");
         let before = std::mem::replace(&mut *self.state.write(), State::Reopening(reason));
-        if let State::Online(opened) = before
-            && let Err(error) = Opened::abandon(opened)
-        {
-            self.set_offline(&error);
-            return;
+        if let State::Online(opened) = before {
+            self.remember(&opened);
+            if let Err(error) = Opened::abandon(opened) {
+                self.set_offline(&error);
+                return;
+            }
         }
         self.reopened.fetch_add(1, Ordering::Relaxed);
         self.try_open();
@@ -284,9 +291,17 @@ impl Device {
 
     fn try_open(&self) {
         match Opened::open(&self.config, &self.shared, self.counters.clone()) {
-            Ok(opened) => *self.state.write() = State::Online(Arc::new(opened)),
+            Ok(opened) => {
+                self.remember(&opened);
+                *self.state.write() = State::Online(Arc::new(opened));
+            }
             Err(error) => self.set_offline(&error),
         }
+    }
+
+    fn remember(&self, opened: &Opened) {
+        let (voting, _) = opened.index.standing();
+        *self.formatting.write() = (DeviceIdentity(opened.device.0), voting);
     }
 
     fn set_offline(&self, error: &Error) {

@@ -12,8 +12,10 @@
 //!   sync, and nobody waits for a timer.
 //! * [`read`] and [`list`]: never wait for the committer. RocksDB shows a batch only once it is
 //!   synced, so a reader can't see what a power cut could take back (rule R2).
-//! * [`fences`]: what each bucket takes (rule M2).
+//! * [`fences`]: what each bucket takes (rule M2); [`standing`]: votes and floor of the device (rules
+//!   G1, G2); [`hints`]: what it keeps for others (rule A2).
 //! * [`log_tail`]: what a power cut leaves of RocksDB's logs.
+//! * [`prepare`]: a write before it waits; [`purge`]: the end of a bucket.
 //! * [`rows`]: the bytes; [`database`] and [`options`]: RocksDB.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
 //!
@@ -27,12 +29,16 @@ mod database;
 mod extent_table;
 mod fences;
 mod group;
+mod hints;
 mod list;
 mod log_tail;
 mod options;
+mod prepare;
+mod purge;
 mod queue;
 mod read;
 mod rows;
+mod standing;
 
 #[cfg(test)]
 mod tests;
@@ -42,33 +48,33 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use martlet_protocol::backend::{
-    BucketFence, EntryWrite, Garbage, GarbageId, ListReply, ListRequest, PromiseReply,
+    BucketFence, EntryWrite, Garbage, GarbageId, Hint, ListReply, ListRequest, PromiseReply,
     RegisterView, Want, WriteReply,
 };
-use martlet_protocol::entry::Body;
-use martlet_protocol::{BucketId, Clock, Error, RegisterKey, Result, Stamp};
+use martlet_protocol::{Clock, Error, RegisterKey, Result, Stamp};
 use tokio::sync::oneshot;
 
 use self::committer::Committer;
 use self::database::{Database, Family};
 use self::fences::Fences;
-use self::queue::{Op, PromiseOp, Promised, Queue, Reply, WriteOp};
+use self::list::Source;
+use self::prepare::prepare;
+use self::queue::{Op, PromiseOp, Promised, Queue, Reply};
 use self::read::Reader;
-use self::rows::RegisterRow;
+use self::standing::Standing;
 use crate::device::ballast::Ballast;
 use crate::metrics::IndexCounters;
 
 pub use self::extent_table::ExtentTable;
 pub use self::options::Caches;
 
-/// Garbage rows that a purge writes at once.
-const PURGE_ROWS: usize = 256;
-
 /// What an index shares with its device.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
-    /// Names the committer's thread.
+    /// The device, for its thread and its sentences.
     pub(crate) name: String,
+    /// Whether it has votes if it was never told.
+    pub(crate) votes: bool,
     pub(crate) caches: Caches,
     pub(crate) ballast: Arc<Ballast>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -77,7 +83,10 @@ pub(crate) struct Surroundings {
 
 /// The index of one device.
 pub(crate) struct Index {
+    name: String,
     reader: Reader,
+    fences: Arc<Fences>,
+    standing: Arc<Standing>,
     queue: Arc<Queue>,
     clock: Arc<dyn Clock>,
     committer: Option<JoinHandle<()>>,
@@ -88,17 +97,22 @@ impl Index {
     pub(crate) fn open(folder: &Path, with: Surroundings) -> Result<Self> {
         let database = Arc::new(Database::open(folder, &with.caches)?);
         let queue = Arc::new(Queue::default());
+        let fences = Arc::new(Fences::load(&database)?);
+        let standing = Arc::new(Standing::load(&database, with.votes)?);
         let committer = Committer {
-            fences: Fences::load(&database)?,
+            name: with.name.clone(),
+            fences: fences.clone(),
+            standing: standing.clone(),
             database: database.clone(),
             queue: queue.clone(),
             ballast: with.ballast,
             clock: with.clock.clone(),
             counters: with.counters.clone(),
         };
-        let committer = Some(committer.spawn(&with.name)?);
-        let reader = Reader { database, counters: with.counters };
-        Ok(Self { reader, queue, clock: with.clock, committer })
+        let committer = Some(committer.spawn()?);
+        let reader = Reader { database, standing: standing.clone(), counters: with.counters };
+        let (name, clock) = (with.name, with.clock);
+        Ok(Self { name, reader, fences, standing, queue, clock, committer })
     }
 
     /// The table of the device's extents.
@@ -112,6 +126,7 @@ impl Index {
     }
 
     pub(crate) async fn read(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+        self.standing.check_votes(&self.name)?;
         self.reader.read(key.encode(), want).await
     }
 
@@ -139,38 +154,89 @@ impl Index {
     }
 
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListReply> {
-        let Reader { database, counters } = self.reader.clone();
+        self.standing.check_votes(&self.name)?;
+        self.list_of(Source::Registers, request).await
+    }
+
+    async fn list_of(&self, source: Source, request: &ListRequest) -> Result<ListReply> {
+        let Reader { database, counters, .. } = self.reader.clone();
         let request = request.clone();
         blocking(move || {
-            let (reply, looked_at) = list::list(&database, &request)?;
+            let (reply, looked_at) = list::list(&database, source, &request)?;
             counters.listed(looked_at);
             Ok(reply)
         })
         .await
     }
 
-    pub(crate) async fn fence(&self, fence: BucketFence) -> Result<()> {
-        self.submit(|reply| Op::Fence(fence, reply)).await
+    /// Keeps a write for the primaries of its register (rule A2).
+    pub(crate) async fn keep_hint(&self, write: EntryWrite) -> Result<WriteReply> {
+        let write = prepare(&write)?;
+        let reply = self.submit(|reply| Op::KeepHint(write, reply)).await?;
+        if reply == WriteReply::Stored {
+            self.reader.counters.hint_kept();
+        }
+        Ok(reply)
     }
 
-    /// Removes a closed bucket's registers; what they hold in extents becomes garbage.
-    pub(crate) async fn purge(&self, bucket: BucketId) -> Result<()> {
-        // Closed stays closed unless the same proxy reopens it; the purge itself checks again.
-        self.submit(|reply| Op::CheckClosed(bucket, reply)).await?;
-        let [mut from, upper] = rows::bucket_keys(bucket).map(Vec::from);
-        loop {
-            let database = self.reader.database.clone();
-            let now_ms = self.clock.now_ms();
-            let (lower, end) = (from, upper.clone());
-            let found = move || garbage_in(&database, &lower, &end, now_ms);
-            let (garbage, next) = blocking(found).await?;
-            if !garbage.is_empty() {
-                self.submit(|reply| Op::Leave(garbage, reply)).await?;
-            }
-            let Some(next) = next else { break };
-            from = next;
+    pub(crate) async fn read_hint(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+        if self.standing.hints() == 0 {
+            return Ok(RegisterView::default());
         }
-        self.submit(|reply| Op::Purge(bucket, reply)).await
+        hints::read(&self.reader.database, key, want).await
+    }
+
+    pub(crate) async fn list_hints(&self, request: &ListRequest) -> Result<ListReply> {
+        if self.standing.hints() == 0 {
+            return Ok(ListReply::default());
+        }
+        self.list_of(Source::Hints, request).await
+    }
+
+    pub(crate) async fn hints(
+        &self,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<Hint>> {
+        let (database, after) = (self.reader.database.clone(), after.cloned());
+        blocking(move || hints::page(&database, after.as_ref(), limit)).await
+    }
+
+    pub(crate) async fn forget_hint(&self, key: &RegisterKey, order: Stamp) -> Result<()> {
+        let key = key.encode();
+        self.submit(|reply| Op::ForgetHint(key, order, reply)).await
+    }
+
+    pub(crate) async fn registers(
+        &self,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        let (reader, after) = (self.reader.clone(), after.cloned());
+        blocking(move || reader.registers(after.as_ref(), limit)).await
+    }
+
+    pub(crate) fn fences(&self) -> Vec<BucketFence> {
+        self.fences.all()
+    }
+
+    /// Promises nothing below `floor` from now on (rule G2).
+    pub(crate) async fn raise_floor(&self, floor: Stamp) -> Result<()> {
+        self.submit(|reply| Op::RaiseFloor(floor, reply)).await
+    }
+
+    /// Gives the device its votes, or takes them away (rule G1).
+    pub(crate) async fn set_voting(&self, voting: bool) -> Result<()> {
+        self.submit(|reply| Op::SetVoting(voting, reply)).await
+    }
+
+    /// Whether the device has its votes, and how much it keeps for others.
+    pub(crate) fn standing(&self) -> (bool, u64) {
+        (self.standing.voting(), self.standing.hints())
+    }
+
+    pub(crate) async fn fence(&self, fence: BucketFence) -> Result<()> {
+        self.submit(|reply| Op::Fence(fence, reply)).await
     }
 
     pub(crate) async fn garbage(&self, before_ms: u64, limit: usize) -> Result<Vec<Garbage>> {
@@ -219,64 +285,6 @@ impl Drop for Index {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Encodes a write on its caller's thread.
-fn prepare(write: &EntryWrite) -> Result<WriteOp> {
-    let EntryWrite { key, entry, inline, mode, generation, commit_by_ms, keep_body } = write;
-    let crc32c = match entry.value.body() {
-        Some(Body::Inline { crc32c }) => Some(*crc32c),
-        _ => None,
-    };
-    let inline = match (inline, crc32c) {
-        (Some(bytes), Some(crc32c)) if rows::crc32c(bytes) == crc32c => {
-            Some(rows::inline_row(entry.write_id, bytes))
-        }
-        (Some(_), Some(_)) => return Err(Error::corrupt("inline bytes changed on their way")),
-        (Some(_), None) => return Err(Error::invalid("bytes came with an entry that has none")),
-        (None, _) => None,
-    };
-    Ok(WriteOp {
-        key: key.encode(),
-        row: RegisterRow::of(entry),
-        inline,
-        tombstone: entry.value.is_tombstone(),
-        order: entry.order,
-        write_id: entry.write_id,
-        mode: *mode,
-        bucket: key.bucket,
-        generation: *generation,
-        commit_by_ms: *commit_by_ms,
-        keep_body: *keep_body,
-    })
-}
-
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Garbage rows for the entries with extents in `[lower, upper)`, and where to go on.
-fn garbage_in(
-    database: &Database,
-    lower: &[u8],
-    upper: &[u8],
-    now_ms: u64,
-) -> Result<(Rows, Option<Vec<u8>>)> {
-    let mut garbage = Vec::new();
-    let mut rows = database.iterate(Family::Entries, upper);
-    rows.seek(lower);
-    while let Some((key, row)) = rows.item() {
-        if garbage.len() == PURGE_ROWS {
-            return Ok((garbage, Some(key.to_vec())));
-        }
-        let row = RegisterRow::parse(row)?;
-        if row.has_extents()
-            && let Some(entry) = row.entry()?
-        {
-            garbage.extend(group::garbage_of(key, &entry, now_ms));
-        }
-        rows.next();
-    }
-    Database::ended_well(&rows)?;
-    Ok((garbage, None))
 }
 
 /// Runs what may wait for a disk where it may.

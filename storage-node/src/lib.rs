@@ -14,6 +14,7 @@
 //!
 //! * [`index`]: the registers of a device in RocksDB, behind one committer thread that turns the
 //!   writes that wait into one synced batch, and decides each of them (rules R1, R2).
+//!   It also keeps writes for devices that are out (rule A2), and knows whether this one votes (rule G1).
 //! * [`extents`]: immutable object bytes, packed into volumes or in files of their own.
 //! * [`disk`]: the file calls that extents rest on, real or faulty.
 //! * [`device`]: a folder that is a device: whose it is, who has it open, what space is left.

@@ -47,6 +47,8 @@ pub struct IndexMetrics {
     pub listed_rows: u64,
     /// Inline bytes that were not what was written.
     pub corrupt_reads: u64,
+    /// Writes that were kept for other devices.
+    pub hints_kept: u64,
 }
 
 macro_rules! counters {
@@ -74,7 +76,8 @@ counters!(
     blocking_reads,
     lists,
     listed_rows,
-    corrupt_reads
+    corrupt_reads,
+    hints_kept
 );
 
 impl IndexCounters {
@@ -96,6 +99,10 @@ impl IndexCounters {
     pub(crate) fn listed(&self, rows: usize) {
         self.lists.fetch_add(1, Ordering::Relaxed);
         self.listed_rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn hint_kept(&self) {
+        self.hints_kept.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn corrupt_read(&self) {

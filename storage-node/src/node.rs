@@ -36,6 +36,9 @@ pub struct NodeOptions {
     pub disk: Arc<dyn Disk>,
     /// The cluster that the devices belong to; without it, devices of any cluster are taken.
     pub cluster: Option<Uuid>,
+    /// Whether a device has its votes as soon as it is formatted (rule G1). No, where it may stand
+    /// for one that its peers remember: then it gets them once it has synced.
+    pub votes_when_new: bool,
     /// Bytes of index blocks kept in memory, for all devices together.
     pub block_cache_bytes: usize,
     /// Bytes of index writes gathered in memory, for all devices together.
@@ -48,6 +51,7 @@ impl Default for NodeOptions {
             clock: Arc::new(SystemClock),
             disk: Arc::new(PosixDisk),
             cluster: None,
+            votes_when_new: true,
             block_cache_bytes: 32 * 1024 * 1024,
             write_buffer_bytes: 64 * 1024 * 1024,
         }
@@ -67,9 +71,9 @@ impl StorageNode {
     /// Opens the devices. One that does not open is offline, and the others serve; if none opens,
     /// that is an error. Blocks, on a thread that belongs to a tokio runtime.
     pub fn open(configs: Vec<DeviceConfig>, options: NodeOptions) -> Result<Self> {
-        let NodeOptions { clock, disk, cluster, .. } = options;
+        let NodeOptions { clock, disk, cluster, votes_when_new, .. } = options;
         let caches = Caches::new(options.block_cache_bytes, options.write_buffer_bytes);
-        let shared = Shared { clock, caches, disk, cluster };
+        let shared = Shared { clock, caches, disk, cluster, votes_when_new };
         let devices: Arc<[Device]> =
             configs.into_iter().map(|config| Device::open(config, shared.clone())).collect();
         let offline: Vec<String> = devices.iter().filter_map(Device::offline).collect();
@@ -188,50 +192,55 @@ impl Backend for StorageNode {
         self.online(device)?.index.forget_garbage(garbage).await
     }
 
-    async fn keep_hint(&self, device: DeviceId, _: EntryWrite) -> Result<WriteReply> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        self.online(device)?.index.keep_hint(write).await
     }
 
-    async fn read_hint(&self, device: DeviceId, _: &RegisterKey, _: Want) -> Result<RegisterView> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    async fn read_hint(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+    ) -> Result<RegisterView> {
+        self.online(device)?.index.read_hint(key, want).await
     }
 
-    async fn list_hints(&self, device: DeviceId, _: &ListRequest) -> Result<ListReply> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        self.online(device)?.index.list_hints(request).await
     }
 
     async fn hints(
         &self,
         device: DeviceId,
-        _: Option<&RegisterKey>,
-        _: usize,
+        after: Option<&RegisterKey>,
+        limit: usize,
     ) -> Result<Vec<Hint>> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+        self.online(device)?.index.hints(after, limit).await
     }
 
-    async fn forget_hint(&self, device: DeviceId, _: &RegisterKey, _: Stamp) -> Result<()> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
+        self.online(device)?.index.forget_hint(key, order).await
     }
 
     async fn registers(
         &self,
         device: DeviceId,
-        _: Option<&RegisterKey>,
-        _: usize,
+        after: Option<&RegisterKey>,
+        limit: usize,
     ) -> Result<Vec<(RegisterKey, RegisterView)>> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+        self.online(device)?.index.registers(after, limit).await
     }
 
     async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+        Ok(self.online(device)?.index.fences())
     }
 
-    async fn raise_floor(&self, device: DeviceId, _: Stamp) -> Result<()> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
+        self.online(device)?.index.raise_floor(floor).await
     }
 
-    async fn set_voting(&self, device: DeviceId, _: bool) -> Result<()> {
-        Err(Error::unavailable(format!("{device} keeps nothing for others yet")))
+    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
+        self.online(device)?.index.set_voting(voting).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

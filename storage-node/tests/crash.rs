@@ -6,10 +6,14 @@ mod support;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use martlet_protocol::backend::Backend;
+use martlet_protocol::backend::{Backend, Want, WriteReply};
 use martlet_protocol::entry::Value;
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::{Stamp, WriteId};
+use martlet_storage_node::StorageNode;
 use support::*;
 
 const FOLDER: &str = "MARTLET_CRASH_FOLDER";
@@ -56,32 +60,38 @@ fn say(name: &str, what: &str) {
     out.flush().unwrap();
 }
 
+/// What a child said before it was killed, after so many lines.
+fn killed_after(child: &str, folder: &Path, wanted: usize) -> Vec<(String, String)> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", child, "--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut said = Vec::new();
+    for line in lines.filter(|line| line.starts_with("ACK ")) {
+        let mut words = line.split(' ').skip(1).map(str::to_owned);
+        said.push((words.next().unwrap(), words.next().unwrap()));
+        if said.len() == wanted {
+            child.kill().unwrap();
+        }
+    }
+    child.wait().unwrap();
+    assert!(said.len() >= wanted, "the child ended by itself after {} writes", said.len());
+    said
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acknowledged_writes_survive_sigkill() {
     let folder = tempfile::tempdir().unwrap();
     let mut acknowledged: HashMap<String, String> = HashMap::new();
     for round in 0..ROUNDS {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writer", "--ignored", "--nocapture"])
-            .env(FOLDER, folder.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let acks = lines.filter(|line| line.starts_with("ACK "));
         let wanted = LINES + 37 * usize::try_from(round).unwrap();
-        let mut count = 0;
-        for line in acks {
-            let mut words = line.split(' ').skip(1).map(str::to_owned);
-            acknowledged.insert(words.next().unwrap(), words.next().unwrap());
-            count += 1;
-            if count == wanted {
-                child.kill().unwrap();
-            }
+        for (name, what) in killed_after("writer", folder.path(), wanted) {
+            acknowledged.insert(name, what);
         }
-        child.wait().unwrap();
-        assert!(count >= wanted, "the child ended by itself after {count} writes");
     }
     let node = open(folder.path(), 0).unwrap();
     for (name, what) in &acknowledged {
@@ -94,4 +104,74 @@ async fn acknowledged_writes_survive_sigkill() {
             _ => assert_eq!(bytes, None, "{name} came back"),
         }
     }
+}
+
+/// What the second killed process does: it keeps hints, forgets some, and changes votes and floor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "runs as the child of the test below"]
+async fn keeper() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let node = open(folder.as_ref(), 0).unwrap();
+    let from = node.devices().await.unwrap()[0].hints * 1000;
+    for round in from..from + 100_000 {
+        let name = format!("h{round}");
+        let hint = inline(&name, 2000);
+        let order = hint.entry.order;
+        assert_eq!(node.keep_hint(DEVICE, hint).await.unwrap(), WriteReply::Stored);
+        say(&name, "kept");
+        if round % 3 == 0 {
+            say(&name, "forgetting");
+            node.forget_hint(DEVICE, &key(&name), order).await.unwrap();
+            say(&name, "forgotten");
+        }
+        say("floor-at-most", &(round + 1).to_string());
+        node.raise_floor(DEVICE, Stamp::at_ms(round + 1)).await.unwrap();
+        say("floor", &(round + 1).to_string());
+        let votes = round % 2 == 0;
+        say("votes", "changing");
+        node.set_voting(DEVICE, votes).await.unwrap();
+        say("votes", &votes.to_string());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_votes_and_floor_survive_sigkill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut said: HashMap<String, String> = HashMap::new();
+    for round in 0..ROUNDS {
+        let wanted = LINES + 31 * usize::try_from(round).unwrap();
+        said.extend(killed_after("keeper", folder.path(), wanted));
+        let node = open(folder.path(), 0).unwrap();
+        check_standing(&node, &said).await;
+        let mut kept = 0;
+        for (name, what) in said.iter().filter(|(name, _)| name.starts_with('h')) {
+            let view = node.read_hint(DEVICE, &key(name), Want::EntryAndInline).await.unwrap();
+            kept += u64::from(view.entry.is_some());
+            match what.as_str() {
+                "kept" => assert_eq!(view.inline.unwrap(), pattern(name, 2000), "{name}"),
+                "forgotten" => assert_eq!(view.entry, None, "{name} came back"),
+                _ => {}
+            }
+        }
+        let counted = node.devices().await.unwrap()[0].hints;
+        assert!(counted == kept || counted == kept + 1, "{counted} hints of {kept}");
+    }
+}
+
+/// Votes and floor are what was said last, or what was about to be said.
+async fn check_standing(node: &StorageNode, said: &HashMap<String, String>) {
+    let voting = node.devices().await.unwrap()[0].voting;
+    if said["votes"] != "changing" {
+        assert_eq!(voting.to_string(), said["votes"]);
+    }
+    let mut low = write("low", Value::Tombstone);
+    (low.mode, low.entry.order, low.entry.write_id) =
+        (WriteMode::Repair, Stamp::at_ms(0), WriteId([1; 16]));
+    let floor = match node.write(DEVICE, low).await.unwrap() {
+        WriteReply::Behind(floor) => floor,
+        other => panic!("a write below the floor was taken: {other:?}"),
+    };
+    let (least, most): (u64, u64) =
+        (said["floor"].parse().unwrap(), said["floor-at-most"].parse().unwrap());
+    assert!((Stamp::at_ms(least)..=Stamp::at_ms(most)).contains(&floor), "{floor}");
 }

@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 
-use martlet_protocol::backend::{Backend, DeviceHealth, Want};
+use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
 use martlet_protocol::{DeviceId, ErrorKind, testing};
 use martlet_storage_node::{DeviceConfig, NodeOptions, StorageNode};
 use support::*;
@@ -107,4 +107,67 @@ async fn a_flipped_byte_in_the_log_takes_the_device_offline() {
         DeviceHealth::Offline(reason) => assert!(reason.contains("does not open"), "{reason}"),
         other => panic!("synced writes were skipped over: {other:?}"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_lost_its_index_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = open(folder.path(), 0).unwrap();
+    put_object(&node, "a", 2_000_000).await.unwrap();
+    node.shutdown().await.unwrap();
+    fs::rename(folder.path().join("index"), folder.path().join("gone")).unwrap();
+    let error = open(folder.path(), 0).err().unwrap().to_string();
+    assert!(error.contains("lost its index"), "{error}");
+    fs::rename(folder.path().join("gone"), folder.path().join("index")).unwrap();
+    assert_eq!(get(&open(folder.path(), 0).unwrap(), "a").await.unwrap().unwrap().len(), 2_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_formatted_beside_peers_has_no_vote_until_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = || NodeOptions { votes_when_new: false, ..NodeOptions::default() };
+    let reopen = || StorageNode::open(vec![config(folder.path(), 0)], options()).unwrap();
+    let status = async |node: &StorageNode| node.devices().await.unwrap().remove(0);
+    let node = reopen();
+    let first = status(&node).await;
+    assert!(!first.voting && first.identity.0 != [0; 16]);
+    drop(node);
+    // Not even where a later start would format with votes: it is this formatting that has none.
+    let node = open(folder.path(), 0).unwrap();
+    let again = status(&node).await;
+    assert_eq!((again.voting, again.identity), (false, first.identity));
+    assert_eq!(node.write(DEVICE, inline("a", 10)).await.unwrap(), WriteReply::Unvoted);
+    node.set_voting(DEVICE, true).await.unwrap();
+    assert_eq!(node.keep_hint(DEVICE, inline("b", 10)).await.unwrap(), WriteReply::Stored);
+    drop(node);
+    let node = reopen();
+    let now = status(&node).await;
+    assert_eq!((now.voting, now.hints, now.identity), (true, 1, first.identity));
+    assert!(get(&node, "a").await.unwrap().is_some());
+    drop(node);
+    // Wiped, it is another.
+    fs::remove_dir_all(folder.path()).unwrap();
+    let wiped = status(&reopen()).await;
+    assert!(!wiped.voting && wiped.identity != first.identity && wiped.hints == 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_from_before_hints_and_votes_opens_with_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = open(folder.path(), 0).unwrap();
+    node.write(DEVICE, inline("a", 3000)).await.unwrap();
+    node.shutdown().await.unwrap();
+    drop(node);
+    {
+        // As it was before: without the column family of hints.
+        let index = folder.path().join("index");
+        let names = rocksdb::DB::list_cf(&rocksdb::Options::default(), &index).unwrap();
+        let mut db = rocksdb::DB::open_cf(&rocksdb::Options::default(), &index, names).unwrap();
+        db.drop_cf("hints").unwrap();
+    }
+    let node = open(folder.path(), 0).unwrap();
+    assert!(node.devices().await.unwrap()[0].voting);
+    assert_eq!(get(&node, "a").await.unwrap().unwrap(), pattern("a", 3000));
+    assert_eq!(node.keep_hint(DEVICE, inline("b", 10)).await.unwrap(), WriteReply::Stored);
+    assert_eq!(node.hints(DEVICE, None, 10).await.unwrap().len(), 1);
 }

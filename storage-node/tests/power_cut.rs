@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use martlet_protocol::backend::{Backend, DeviceHealth, WriteReply};
+use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
 use martlet_protocol::entry::Value;
-use martlet_protocol::{Clock, SystemClock};
-use martlet_storage_node::StorageNode;
+use martlet_protocol::{Clock, Stamp, SystemClock};
+use martlet_storage_node::{NodeOptions, StorageNode};
 use support::*;
 
 const RESERVE: u64 = 1024 * 1024;
@@ -134,4 +134,42 @@ async fn change(node: &StorageNode, name: &str, length: Option<usize>) -> bool {
         Some(length) => put_object(node, name, length).await,
     };
     outcome.is_ok_and(|reply| reply == WriteReply::Stored)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_floor_and_votes_survive_a_power_cut() {
+    let Some(mut image) = Image::new("a power cut over hints", IMAGE_MIB) else { return };
+    let root = image.path().join("device");
+    let options = || NodeOptions { votes_when_new: false, ..NodeOptions::default() };
+    let reopen = || StorageNode::open(vec![config(&root, RESERVE)], options()).unwrap();
+    let node = reopen();
+    let identity = node.devices().await.unwrap()[0].identity;
+    let hints: Vec<_> = (0..200).map(|number| inline(&format!("h{number}"), 2000)).collect();
+    for hint in &hints {
+        assert_eq!(node.keep_hint(DEVICE, hint.clone()).await.unwrap(), WriteReply::Stored);
+    }
+    for hint in &hints[..100] {
+        node.forget_hint(DEVICE, &hint.key, hint.entry.order).await.unwrap();
+    }
+    let floor = Stamp::at_ms(SystemClock.now_ms() + 1000);
+    node.raise_floor(DEVICE, floor).await.unwrap();
+    node.set_voting(DEVICE, true).await.unwrap();
+    if image.cut_power().is_none() {
+        eprintln!("SKIPPED a power cut over hints: python3 could not shut the file system down");
+        return;
+    }
+    assert!(node.keep_hint(DEVICE, inline("after", 10)).await.is_err());
+    assert!(node.set_voting(DEVICE, false).await.is_err());
+    wait_for_health(&node, |health| matches!(health, DeviceHealth::Offline(_))).await;
+    drop(node);
+    image.unmount();
+    assert!(image.mount());
+    let node = reopen();
+    let status = node.devices().await.unwrap().remove(0);
+    assert_eq!((status.voting, status.hints, status.identity), (true, 100, identity));
+    for (number, hint) in hints.iter().enumerate() {
+        let view = node.read_hint(DEVICE, &hint.key, Want::EntryAndInline).await.unwrap();
+        assert_eq!(view.inline, hint.inline.clone().filter(|_| number >= 100), "{number}");
+    }
+    assert_eq!(node.read(DEVICE, &key("absent"), Want::Entry).await.unwrap().promise, floor);
 }

@@ -28,12 +28,13 @@ const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
 ///   "cluster": "<32 hexadecimal digits>",
 ///   "device": "<32 hexadecimal digits>",
 ///   "generation": 1790000000000,
+///   "unready": true,
 ///   "checksum": "<16 hexadecimal digits>"
 /// }
 /// ```
 ///
 /// The checksum is the first 16 digits of the BLAKE3 of the other fields as compact JSON, in this
-/// order. `magic` and `version` mean the same in every version to come.
+/// order. `unready` is left out when it is false. `magic` and `version` mean the same in every version to come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Format {
     magic: String,
@@ -44,6 +45,9 @@ pub(crate) struct Format {
     pub(crate) device: Uuid,
     /// New whenever the device was made anew, and higher (rule G1).
     pub(crate) generation: u64,
+    /// Whether it was made without votes: it may stand for one that its peers remember (rule G1).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) unready: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,6 +55,11 @@ struct Checked {
     #[serde(flatten)]
     format: Format,
     checksum: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(unready: &bool) -> bool {
+    !unready
 }
 
 /// What can be said of a file of any version.
@@ -61,13 +70,14 @@ struct Any {
 }
 
 impl Format {
-    pub(super) fn new(cluster: Uuid, generation: u64) -> Self {
+    pub(super) fn new(cluster: Uuid, generation: u64, unready: bool) -> Self {
         Self {
             magic: MAGIC.to_owned(),
             version: VERSION,
             cluster,
             device: Uuid::random(),
             generation,
+            unready,
         }
     }
 
@@ -163,14 +173,24 @@ mod tests {
     fn a_format_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Format::load(folder.path()).unwrap(), None);
-        let format = Format::new(Uuid::random(), 17);
-        format.store(folder.path()).unwrap();
-        assert_eq!(Format::load(folder.path()).unwrap(), Some(format));
+        for unready in [false, true] {
+            let format = Format::new(Uuid::random(), 17, unready);
+            format.store(folder.path()).unwrap();
+            assert_eq!(Format::load(folder.path()).unwrap(), Some(format));
+        }
+    }
+
+    #[test]
+    fn a_format_from_before_votes_is_one_with_votes() {
+        let format = Format::new(Uuid([1; 16]), 17, false);
+        let text = String::from_utf8(format.encode()).unwrap();
+        assert!(!text.contains("unready"), "{text}");
+        assert!(!Format::parse(text.as_bytes()).unwrap().unready);
     }
 
     #[test]
     fn an_edited_format_is_refused() {
-        let format = Format::new(Uuid::random(), 17);
+        let format = Format::new(Uuid::random(), 17, false);
         let text = String::from_utf8(format.encode()).unwrap();
         let edited = text.replace("17", "18");
         assert_ne!(edited, text);

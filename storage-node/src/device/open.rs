@@ -33,7 +33,7 @@ pub(crate) struct Opened {
     pub(crate) index: Index,
     pub(crate) ballast: Arc<Ballast>,
     root: std::path::PathBuf,
-    device: Uuid,
+    pub(crate) device: Uuid,
     // Last, so that it is let go of last.
     _lock: File,
 }
@@ -52,11 +52,13 @@ impl Opened {
         let ballast = Arc::new(Ballast::open(root, config.reserve)?);
         let surroundings = Surroundings {
             name: config.id.to_string(),
+            votes: !format.unready,
             caches: shared.caches.clone(),
             ballast: ballast.clone(),
             clock: shared.clock.clone(),
             counters,
         };
+        check_index(root)?;
         let index = Index::open(&root.join("index"), surroundings)?;
         let options =
             ExtentOptions { clean, reserve_bytes: ballast.margin_bytes(), ..Default::default() };
@@ -146,7 +148,7 @@ fn lock(root: &Path) -> Result<File> {
 fn load_or_make(root: &Path, shared: &Shared) -> Result<Format> {
     let Some(format) = Format::load(root)? else {
         let cluster = shared.cluster.unwrap_or_else(Uuid::random);
-        let format = Format::new(cluster, shared.clock.now_ms());
+        let format = Format::new(cluster, shared.clock.now_ms(), !shared.votes_when_new);
         format.store(root)?;
         return Ok(format);
     };
@@ -158,6 +160,18 @@ fn load_or_make(root: &Path, shared: &Shared) -> Result<Format> {
         ))),
         _ => Ok(format),
     }
+}
+
+/// Refuses a device that has lost its index and nothing else: opened with an empty one it would vote
+/// as if it remembered (rule G1). The index is made before the extents' folders are.
+fn check_index(root: &Path) -> Result<()> {
+    if root.join("index/CURRENT").exists() || !root.join("extents").exists() {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "{} holds extents/ but no index: it is a device that lost its index, and is left alone",
+        root.display()
+    )))
 }
 
 /// Whether the device was closed in good order; from now on it isn't.

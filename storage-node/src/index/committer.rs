@@ -9,13 +9,16 @@ use super::database::Database;
 use super::fences::Fences;
 use super::group::{Committed, Conditions, Group};
 use super::queue::{Op, Queue};
+use super::standing::Standing;
 use crate::device::ballast::Ballast;
 use crate::metrics::IndexCounters;
 
 /// What the committer works with.
 pub(super) struct Committer {
     pub(super) database: Arc<Database>,
-    pub(super) fences: Fences,
+    pub(super) fences: Arc<Fences>,
+    pub(super) standing: Arc<Standing>,
+    pub(super) name: String,
     pub(super) queue: Arc<Queue>,
     pub(super) ballast: Arc<Ballast>,
     pub(super) clock: Arc<dyn Clock>,
@@ -32,10 +35,10 @@ impl Drop for Abandon {
 }
 
 impl Committer {
-    pub(super) fn spawn(self, name: &str) -> Result<JoinHandle<()>> {
+    pub(super) fn spawn(self) -> Result<JoinHandle<()>> {
         let abandon = Abandon(self.queue.clone());
         std::thread::Builder::new()
-            .name(format!("commit-{name}"))
+            .name(format!("commit-{}", self.name))
             .spawn(move || {
                 let _abandon = abandon;
                 self.run();
@@ -73,6 +76,8 @@ impl Committer {
         Conditions {
             database: &self.database,
             fences: &self.fences,
+            standing: &self.standing,
+            name: &self.name,
             now_ms: self.clock.now_ms(),
             level: self.ballast.before_write(),
         }

@@ -25,13 +25,22 @@ pub(crate) enum Family {
     Marks,
     /// Bodies of superseded entries, by time.
     Garbage,
-    /// Fences.
+    /// Register key → a write that is kept for others.
+    Hints,
+    /// Fences, votes, floor.
     Meta,
 }
 
 impl Family {
-    const ALL: [Self; 6] =
-        [Self::Entries, Self::Inline, Self::Extents, Self::Marks, Self::Garbage, Self::Meta];
+    const ALL: [Self; 7] = [
+        Self::Entries,
+        Self::Inline,
+        Self::Extents,
+        Self::Marks,
+        Self::Garbage,
+        Self::Hints,
+        Self::Meta,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -40,6 +49,7 @@ impl Family {
             Self::Extents => "extents",
             Self::Marks => "marks",
             Self::Garbage => "garbage",
+            Self::Hints => "hints",
             Self::Meta => "meta",
         }
     }
@@ -141,6 +151,32 @@ impl Database {
         for _ in 0..limit {
             let Some((key, value)) = rows.item() else { break };
             visit(key, value)?;
+            rows.next();
+        }
+        Self::ended_well(&rows)
+    }
+
+    /// Walks at most `limit` rows of `[lower, upper)` of one family, each with the row of the same
+    /// key in another, all as they were at one moment.
+    pub(crate) fn scan_together(
+        &self,
+        families: [Family; 2],
+        lower: &[u8],
+        upper: &[u8],
+        limit: usize,
+        mut visit: impl FnMut(&[u8], &[u8], Option<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let snapshot = self.db.snapshot();
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(upper);
+        let mut rows = snapshot.raw_iterator_cf_opt(self.family(families[0]), options);
+        rows.seek(lower);
+        for _ in 0..limit {
+            let Some((key, row)) = rows.item() else { break };
+            let beside = snapshot
+                .get_pinned_cf(self.family(families[1]), key)
+                .map_err(|error| read_failed(&error))?;
+            visit(key, row, beside.as_deref())?;
             rows.next();
         }
         Self::ended_well(&rows)

@@ -7,6 +7,7 @@ use martlet_protocol::{BucketId, Error, Result};
 use parking_lot::RwLock;
 
 use super::database::{Database, Family};
+use super::group::{Change, Group};
 use super::rows::{self, FENCE_KEYS};
 
 /// The fences of an index, as they are on disk.
@@ -56,12 +57,46 @@ impl Fences {
         }
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<BucketFence> {
+        self.by_bucket.read().values().copied().collect()
+    }
+
     pub(super) fn apply(&self, change: FenceChange) {
         let mut by_bucket = self.by_bucket.write();
         match change {
             FenceChange::Set(fence) => by_bucket.insert(fence.bucket, fence),
             FenceChange::Remove(bucket) => by_bucket.remove(&bucket),
         };
+    }
+}
+
+impl Group<'_> {
+    /// Stages a fence, if it says something new.
+    pub(super) fn set_fence(&mut self, fence: BucketFence) {
+        if self.conditions.fences.is_news(&fence) {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, rows::fence_key(fence.bucket), rows::fence_row(&fence));
+            self.change = Some(Change::Fence(FenceChange::Set(fence)));
+        }
+    }
+
+    /// Stages the end of everything in a closed bucket.
+    pub(super) fn purge(&mut self, bucket: BucketId) -> Result<()> {
+        self.conditions.fences.check_closed(bucket)?;
+        let database = self.conditions.database;
+        let [lower, upper] = rows::bucket_keys(bucket);
+        // The bucket is gone: what is kept for others in it is wanted by nobody.
+        database.scan(Family::Hints, &lower, &upper, usize::MAX, |_, _| {
+            self.hints_more -= 1;
+            Ok(())
+        })?;
+        for family in [Family::Entries, Family::Inline, Family::Hints] {
+            self.batch.delete_range_cf(database.family(family), &lower, &upper);
+        }
+        self.batch.delete_cf(database.family(Family::Meta), rows::fence_key(bucket));
+        self.change = Some(Change::Fence(FenceChange::Remove(bucket)));
+        Ok(())
     }
 }
 

@@ -6,17 +6,18 @@
 
 use std::collections::HashMap;
 
-use martlet_protocol::backend::{BucketFence, WriteReply};
+use martlet_protocol::backend::WriteReply;
 use martlet_protocol::entry::Entry;
 use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::register::{Register, Verdict, WriteMode};
-use martlet_protocol::{BucketId, Error, Result, Stamp};
+use martlet_protocol::{Error, Result, Stamp, WriteId};
 use rocksdb::WriteBatch;
 
 use super::database::{Database, Family};
 use super::fences::{FenceChange, Fences};
 use super::queue::{Op, PromiseOp, Promised, Reply, WriteOp};
 use super::rows::{self, RegisterRow};
+use super::standing::Standing;
 use crate::device::ballast::Level;
 
 /// What the operations of a group are judged by.
@@ -24,18 +25,31 @@ use crate::device::ballast::Level;
 pub(super) struct Conditions<'a> {
     pub(super) database: &'a Database,
     pub(super) fences: &'a Fences,
+    pub(super) standing: &'a Standing,
+    pub(super) name: &'a str,
     pub(super) now_ms: u64,
     pub(super) level: Level,
 }
 
 /// Operations that become durable together.
 pub(super) struct Group<'a> {
-    conditions: Conditions<'a>,
-    batch: WriteBatch,
+    pub(super) conditions: Conditions<'a>,
+    pub(super) batch: WriteBatch,
     /// Registers as the group leaves them so far.
     rows: HashMap<Vec<u8>, RegisterRow>,
-    fence: Option<FenceChange>,
+    /// Hints as the group leaves them so far.
+    pub(super) hints: HashMap<Vec<u8>, Option<(Stamp, WriteId)>>,
+    /// How many more of them there are than before the group.
+    pub(super) hints_more: i64,
+    pub(super) change: Option<Change>,
     answers: Vec<Answer>,
+}
+
+/// What becomes true for the device once the group is on disk.
+pub(super) enum Change {
+    Fence(FenceChange),
+    Floor(Stamp),
+    Votes(bool),
 }
 
 /// What an operation will hear once the group is on disk.
@@ -59,7 +73,9 @@ impl<'a> Group<'a> {
             conditions,
             batch: WriteBatch::default(),
             rows: HashMap::new(),
-            fence: None,
+            hints: HashMap::new(),
+            hints_more: 0,
+            change: None,
             answers: Vec::new(),
         }
     }
@@ -71,6 +87,16 @@ impl<'a> Group<'a> {
             Op::Promise(promise, reply) => Answer::Promise(reply, self.promise(promise)),
             Op::Fence(fence, reply) => {
                 self.set_fence(fence);
+                Answer::Done(reply, Ok(()))
+            }
+            Op::KeepHint(write, reply) => Answer::Write(reply, self.keep_hint(write)),
+            Op::ForgetHint(key, order, reply) => Answer::Done(reply, self.forget_hint(key, order)),
+            Op::RaiseFloor(floor, reply) => {
+                self.raise_floor(floor);
+                Answer::Done(reply, Ok(()))
+            }
+            Op::SetVoting(voting, reply) => {
+                self.set_voting(voting);
                 Answer::Done(reply, Ok(()))
             }
             Op::CheckClosed(bucket, reply) => {
@@ -105,8 +131,15 @@ impl<'a> Group<'a> {
         } else {
             self.conditions.database.healthy()
         };
-        if let (Ok(()), Some(change)) = (&outcome, self.fence) {
-            self.conditions.fences.apply(change);
+        if outcome.is_ok() {
+            let Conditions { fences, standing, .. } = self.conditions;
+            standing.count_hints(self.hints_more);
+            match self.change {
+                None => {}
+                Some(Change::Fence(change)) => fences.apply(change),
+                Some(Change::Floor(floor)) => standing.raise_floor(floor),
+                Some(Change::Votes(voting)) => standing.set_voting(voting),
+            }
         }
         for answer in self.answers {
             answer.send(outcome.as_ref().err());
@@ -116,16 +149,17 @@ impl<'a> Group<'a> {
 
     fn write(&mut self, write: WriteOp) -> Result<WriteReply> {
         let old = self.row(&write.key)?;
-        let before = old.register()?;
+        let before = self.register(&old)?;
         let mut register = before;
         match register.write(write.order, write.write_id, write.mode) {
-            Verdict::Held => return Ok(WriteReply::Stored),
+            Verdict::Held => return Ok(self.stored(WriteReply::Stored)),
             Verdict::Superseded => {
-                // With `keep_body` the extents may be those of the entry that is held.
-                if !write.keep_body {
+                // With `keep_body` the extents may be those of the entry that is held. What is
+                // repaired is noted where it was superseded, not wherever it is brought to.
+                if !write.keep_body && write.mode.is_first_hand() {
                     self.leave_garbage(&write.key, &write.row)?;
                 }
-                return Ok(WriteReply::Superseded);
+                return Ok(self.stored(WriteReply::Superseded));
             }
             verdict => {
                 if let Some(refusal) = self.refusal(&write, &before) {
@@ -138,12 +172,26 @@ impl<'a> Group<'a> {
         }
         self.check_room(&write)?;
         self.store(write, &old, register)?;
-        Ok(WriteReply::Stored)
+        Ok(self.stored(WriteReply::Stored))
     }
 
-    /// Why a write may not be taken, whatever its order (rules M2, X2, C1, T2).
-    fn refusal(&self, write: &WriteOp, before: &Register) -> Option<WriteReply> {
+    /// What is told of a write that is on disk: without votes it counts for nothing (rule G1).
+    fn stored(&self, reply: WriteReply) -> WriteReply {
+        if self.conditions.standing.voting() { reply } else { WriteReply::Unvoted }
+    }
+
+    /// A register as its device sees it, whose floor stands under every promise (rule G2).
+    fn register(&self, row: &RegisterRow) -> Result<Register> {
+        let Register { promise, held } = row.register()?;
+        Ok(Register { promise: promise.max(self.conditions.standing.floor()), held })
+    }
+
+    /// Why a first-hand write may not be taken, whatever its order (rules M2, X2, C1, T2).
+    pub(super) fn refusal(&self, write: &WriteOp, before: &Register) -> Option<WriteReply> {
         let Conditions { fences, now_ms, .. } = self.conditions;
+        if !write.mode.is_first_hand() {
+            return None;
+        }
         if !fences.admits(write.bucket, write.generation) {
             return Some(WriteReply::Fenced);
         }
@@ -155,7 +203,7 @@ impl<'a> Group<'a> {
     }
 
     /// The reserve is there for deletes, and for entries whose bytes are on disk already.
-    fn check_room(&self, write: &WriteOp) -> Result<()> {
+    pub(super) fn check_room(&self, write: &WriteOp) -> Result<()> {
         match self.conditions.level {
             Level::Ready => Ok(()),
             Level::Full if write.inline.is_none() => Ok(()),
@@ -200,9 +248,10 @@ impl<'a> Group<'a> {
     }
 
     fn promise(&mut self, promise: PromiseOp) -> Result<Promised> {
-        let now_ms = self.conditions.now_ms;
+        let Conditions { now_ms, standing, name, .. } = self.conditions;
+        standing.check_votes(name)?;
         let mut row = self.row(&promise.key)?;
-        let mut register = row.register()?;
+        let mut register = self.register(&row)?;
         if is_ahead(promise.ballot, &register, now_ms) {
             return Err(Error::invalid("the ballot lies too far ahead of this node's clock"));
         }
@@ -218,26 +267,6 @@ impl<'a> Group<'a> {
         self.batch.put_cf(family, &promise.key, row.bytes());
         self.rows.insert(promise.key, row.clone());
         Ok(Promised::Granted(row))
-    }
-
-    fn set_fence(&mut self, fence: BucketFence) {
-        if self.conditions.fences.is_news(&fence) {
-            let family = self.conditions.database.family(Family::Meta);
-            self.batch.put_cf(family, rows::fence_key(fence.bucket), rows::fence_row(&fence));
-            self.fence = Some(FenceChange::Set(fence));
-        }
-    }
-
-    fn purge(&mut self, bucket: BucketId) -> Result<()> {
-        self.conditions.fences.check_closed(bucket)?;
-        let database = self.conditions.database;
-        let [lower, upper] = rows::bucket_keys(bucket);
-        for family in [Family::Entries, Family::Inline] {
-            self.batch.delete_range_cf(database.family(family), &lower, &upper);
-        }
-        self.batch.delete_cf(database.family(Family::Meta), rows::fence_key(bucket));
-        self.fence = Some(FenceChange::Remove(bucket));
-        Ok(())
     }
 
     fn row(&self, key: &[u8]) -> Result<RegisterRow> {

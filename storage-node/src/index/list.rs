@@ -15,11 +15,40 @@ use martlet_protocol::{RegisterKey, Result};
 use rocksdb::DBRawIterator;
 
 use super::database::{Database, Family};
-use super::rows;
+use super::{hints, rows};
+
+/// What is listed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// The registers of the device.
+    Registers,
+    /// What it keeps for others.
+    Hints,
+}
+
+impl Source {
+    fn family(self) -> Family {
+        match self {
+            Self::Registers => Family::Entries,
+            Self::Hints => Family::Hints,
+        }
+    }
+
+    fn entry(self, row: &[u8]) -> Result<Option<Entry>> {
+        match self {
+            Self::Registers => Ok(rows::decode_register(row)?.1),
+            Self::Hints => hints::entry_of(row),
+        }
+    }
+}
 
 /// A page of a listing, and how many rows it looked at.
-pub(super) fn list(database: &Database, request: &ListRequest) -> Result<(ListReply, usize)> {
-    let mut merge = Merge::open(database, request)?;
+pub(super) fn list(
+    database: &Database,
+    source: Source,
+    request: &ListRequest,
+) -> Result<(ListReply, usize)> {
+    let mut merge = Merge::open(database, source, request)?;
     let mut reply = ListReply::default();
     while reply.entries.len() < request.limit {
         let Some((name, entry)) = merge.next()? else { return Ok((reply, merge.looked_at)) };
@@ -34,6 +63,7 @@ pub(super) fn list(database: &Database, request: &ListRequest) -> Result<(ListRe
 
 /// The runs of several shards as one.
 struct Merge<'a> {
+    source: Source,
     runs: Vec<Run<'a>>,
     /// The lowest name of each run that has one.
     heads: BinaryHeap<Reverse<(Bytes, usize)>>,
@@ -49,8 +79,9 @@ struct Run<'a> {
 }
 
 impl<'a> Merge<'a> {
-    fn open(database: &'a Database, request: &ListRequest) -> Result<Self> {
+    fn open(database: &'a Database, source: Source, request: &ListRequest) -> Result<Self> {
         let mut merge = Self {
+            source,
             runs: Vec::with_capacity(request.shards.len()),
             heads: BinaryHeap::with_capacity(request.shards.len()),
             folded: None,
@@ -60,7 +91,7 @@ impl<'a> Merge<'a> {
         for &shard in &request.shards {
             let prefix = RegisterKey::prefix(request.bucket, shard, request.kind);
             let upper = rows::successor(&[&prefix[..], &request.prefix].concat());
-            let mut run = Run { rows: database.iterate(Family::Entries, &upper), prefix };
+            let mut run = Run { rows: database.iterate(source.family(), &upper), prefix };
             run.seek(&start);
             merge.runs.push(run);
             merge.push_head(merge.runs.len() - 1)?;
@@ -76,7 +107,7 @@ impl<'a> Merge<'a> {
             }
             let run = &mut self.runs[index];
             let row = run.rows.value().expect("a run stands on the head that it gave");
-            let (_, entry) = rows::decode_register(row)?;
+            let entry = self.source.entry(row)?;
             run.rows.next();
             self.push_head(index)?;
             if let Some(entry) = entry {

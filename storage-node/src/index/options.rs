@@ -92,12 +92,12 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         Family::Entries => options.set_write_buffer_size(16 * MIB),
         Family::Inline => inline(&mut options, caches),
         Family::Extents => options.set_write_buffer_size(8 * MIB),
-        Family::Marks | Family::Garbage | Family::Meta => {
+        Family::Marks | Family::Garbage | Family::Hints | Family::Meta => {
             options.set_write_buffer_size(2 * MIB);
             options.set_arena_block_size(64 * KIB);
         }
     }
-    if matches!(family, Family::Entries | Family::Marks | Family::Garbage) {
+    if matches!(family, Family::Entries | Family::Marks | Family::Garbage | Family::Hints) {
         // Queues and purged buckets leave runs of deletes that a scan would wade through.
         options.add_compact_on_deletion_collector_factory(1024, 512, 0.5);
     }

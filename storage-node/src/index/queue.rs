@@ -24,6 +24,10 @@ pub(super) enum Op {
     Write(WriteOp, Reply<WriteReply>),
     Promise(PromiseOp, Reply<Promised>),
     Fence(BucketFence, Reply<()>),
+    KeepHint(WriteOp, Reply<WriteReply>),
+    ForgetHint(Vec<u8>, Stamp, Reply<()>),
+    RaiseFloor(Stamp, Reply<()>),
+    SetVoting(bool, Reply<()>),
     Leave(Vec<(Vec<u8>, Vec<u8>)>, Reply<()>),
     Forget(Vec<GarbageId>, Reply<()>),
     CheckClosed(BucketId, Reply<()>),
@@ -64,18 +68,27 @@ pub(super) enum Promised {
 impl Op {
     /// Whether operations after this one must see its effect on disk, so that it ends its group.
     pub(super) fn ends_group(&self) -> bool {
-        matches!(self, Self::Fence(..) | Self::Purge(..))
+        matches!(
+            self,
+            Self::Fence(..) | Self::Purge(..) | Self::RaiseFloor(..) | Self::SetVoting(..)
+        )
     }
 
     fn weight(&self) -> usize {
         OP_BYTES
             + match self {
-                Self::Write(write, _) => {
+                Self::Write(write, _) | Self::KeepHint(write, _) => {
                     write.row.bytes().len() + write.inline.as_ref().map_or(0, Vec::len)
                 }
                 Self::Leave(rows, _) => rows.iter().map(|(key, row)| key.len() + row.len()).sum(),
                 Self::Forget(ids, _) => ids.len() * 24,
-                Self::Promise(..) | Self::Fence(..) | Self::CheckClosed(..) | Self::Purge(..) => 0,
+                Self::ForgetHint(key, ..) => key.len(),
+                Self::Promise(..)
+                | Self::Fence(..)
+                | Self::RaiseFloor(..)
+                | Self::SetVoting(..)
+                | Self::CheckClosed(..)
+                | Self::Purge(..) => 0,
             }
     }
 }

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Body, Entry};
-use martlet_protocol::{Error, Result, Stamp};
+use martlet_protocol::{Error, RegisterKey, Result, Stamp};
 
 use super::blocking;
 use super::database::{Cached, Database, Family};
-use super::rows;
+use super::rows::{self, LAST_KEY};
+use super::standing::Standing;
 use crate::metrics::IndexCounters;
 
 /// How often an overtaken reader looks again before it takes a snapshot.
@@ -24,6 +25,7 @@ const TRIES: usize = 3;
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) database: Arc<Database>,
+    pub(super) standing: Arc<Standing>,
     pub(super) counters: Arc<IndexCounters>,
 }
 
@@ -59,8 +61,8 @@ impl Reader {
         let Cached::Known(row) = self.database.get_cached(Family::Entries, key)? else {
             return Ok(Attempt::OnDisk);
         };
-        let Some(row) = row else { return Ok(Attempt::Done(RegisterView::default())) };
-        let (promise, entry) = rows::decode_register(&row)?;
+        let Some(row) = row else { return Ok(Attempt::Done(self.empty())) };
+        let (promise, entry) = self.decode(Some(&row))?;
         let crc32c = entry.as_ref().filter(|_| want == Want::EntryAndInline).and_then(inline_crc);
         let (Some(crc32c), Some(held)) = (crc32c, &entry) else {
             return Ok(Attempt::Done(RegisterView { promise, entry, inline: None }));
@@ -76,19 +78,52 @@ impl Reader {
 
     fn read_on_disk(&self, key: &[u8], want: Want) -> Result<RegisterView> {
         if want == Want::Entry {
-            let (promise, entry) = decode(self.database.get(Family::Entries, key)?.as_deref())?;
+            let (promise, entry) =
+                self.decode(self.database.get(Family::Entries, key)?.as_deref())?;
             return Ok(RegisterView { promise, entry, inline: None });
         }
         let [row, inline] = self.database.get_together([Family::Entries, Family::Inline], key)?;
-        let (promise, entry) = decode(row.as_deref())?;
-        let inline = match entry.as_ref().and_then(|entry| Some((entry, inline_crc(entry)?))) {
-            None => None,
-            Some((entry, crc32c)) => {
-                let bytes = self.verified(inline.as_deref(), entry, crc32c)?;
-                Some(bytes.ok_or_else(|| Error::corrupt("an entry's inline bytes are gone"))?)
-            }
-        };
+        let (promise, entry) = self.decode(row.as_deref())?;
+        let inline = self.inline_beside(entry.as_ref(), inline.as_deref())?;
         Ok(RegisterView { promise, entry, inline })
+    }
+
+    /// A page of all registers, above `after`, each with its inline bytes. Blocks.
+    pub(super) fn registers(
+        &self,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        let mut registers = Vec::new();
+        let families = [Family::Entries, Family::Inline];
+        let visit = |key: &[u8], row: &[u8], inline: Option<&[u8]>| {
+            let (promise, entry) = self.decode(Some(row))?;
+            let inline = self.inline_beside(entry.as_ref(), inline)?;
+            registers.push((RegisterKey::decode(key)?, RegisterView { promise, entry, inline }));
+            Ok(())
+        };
+        self.database.scan_together(families, &rows::above(after), &LAST_KEY, limit, visit)?;
+        Ok(registers)
+    }
+
+    /// The inline bytes of an entry that was read together with `row`.
+    fn inline_beside(&self, entry: Option<&Entry>, row: Option<&[u8]>) -> Result<Option<Bytes>> {
+        let Some((entry, crc32c)) = entry.and_then(|entry| Some((entry, inline_crc(entry)?)))
+        else {
+            return Ok(None);
+        };
+        let bytes = self.verified(row, entry, crc32c)?;
+        bytes.map(Some).ok_or_else(|| Error::corrupt("an entry's inline bytes are gone"))
+    }
+
+    /// Promise and entry of a row, as the device sees them, whose floor stands under every promise.
+    fn decode(&self, row: Option<&[u8]>) -> Result<(Stamp, Option<Entry>)> {
+        let (promise, entry) = row.map_or(Ok((Stamp::ZERO, None)), rows::decode_register)?;
+        Ok((promise.max(self.standing.floor()), entry))
+    }
+
+    fn empty(&self) -> RegisterView {
+        RegisterView { promise: self.standing.floor(), ..RegisterView::default() }
     }
 
     /// The bytes of an inline row, if they are those of `entry`.
@@ -111,10 +146,6 @@ enum Attempt {
     Done(RegisterView),
     Overtaken,
     OnDisk,
-}
-
-fn decode(row: Option<&[u8]>) -> Result<(Stamp, Option<Entry>)> {
-    row.map_or(Ok((Stamp::ZERO, None)), rows::decode_register)
 }
 
 fn inline_crc(entry: &Entry) -> Option<u32> {

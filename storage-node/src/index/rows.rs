@@ -9,6 +9,9 @@
 //!                         → generation (8, little-endian) | open (1)
 //! ```
 //!
+//! The rows of hints are drawn in [`hints`](super::hints), the rest of `meta` in
+//! [`standing`](super::standing).
+//!
 //! The flags say what a write that replaces the entry must look after, so that most replace one
 //! without decoding it.
 
@@ -27,6 +30,8 @@ const HAS_INLINE: u8 = 2;
 const KNOWN_FLAGS: u8 = HAS_EXTENTS | HAS_INLINE;
 const WRITE_ID_BYTES: usize = 16;
 const FENCE: u8 = b'f';
+/// Above every register key: no kind is 255.
+pub(super) const LAST_KEY: [u8; PREFIX_BYTES] = [0xff; PREFIX_BYTES];
 
 /// A row of `entries`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +83,11 @@ impl RegisterRow {
             entry => Some(Entry::peek(entry)?),
         };
         Ok(Register { promise: promise_of(&self.0), held })
+    }
+
+    /// The entry as it is stored, or nothing.
+    pub(super) fn entry_bytes(&self) -> &[u8] {
+        entry_of(&self.0)
     }
 
     pub(super) fn entry(&self) -> Result<Option<Entry>> {
@@ -214,6 +224,15 @@ pub(super) fn bucket_keys(bucket: BucketId) -> [[u8; PREFIX_BYTES]; 2] {
     keys[0][..16].copy_from_slice(&bucket.0);
     keys[1][..16].copy_from_slice(&bucket.0);
     keys
+}
+
+/// The first key above `after`; the first of all without it.
+pub(super) fn above(after: Option<&RegisterKey>) -> Vec<u8> {
+    let mut key = after.map(RegisterKey::encode).unwrap_or_default();
+    if after.is_some() {
+        key.push(0);
+    }
+    key
 }
 
 /// The first key above all that begin with `prefix`, or nothing if there is none.

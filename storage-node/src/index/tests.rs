@@ -22,7 +22,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::Reserve;
 
+mod hints;
 mod measure;
+mod standing;
 
 const NOW_MS: u64 = 1_700_000_000_000;
 const BUCKET: BucketId = BucketId([5; 16]);
@@ -38,6 +40,7 @@ fn bed(folder: &Path) -> Bed {
     let counters: Arc<IndexCounters> = Arc::default();
     let surroundings = Surroundings {
         name: "test".into(),
+        votes: true,
         caches: Caches::default(),
         ballast: Arc::new(Ballast::open(folder, Reserve::Bytes(0)).unwrap()),
         clock: clock.clone(),
@@ -293,6 +296,8 @@ async fn writers_share_syncs_and_readers_see_whole_entries() {
     for outcome in futures::future::join_all(writers).await {
         outcome.unwrap();
     }
+    // A group is counted after those who wait for it have heard.
+    Arc::into_inner(index).unwrap().close().unwrap();
     let figures = bed.counters.snapshot();
     assert_eq!(figures.writes, 800);
     assert!(figures.syncs * 2 < figures.writes, "{figures:?}");

@@ -1,0 +1,198 @@
+//! The standard set of workers, in one place for every role that runs them.
+
+use std::sync::Arc;
+
+use martlet_protocol::{Clock, Error};
+
+use crate::cluster::{Scope, SharedCluster};
+use crate::reclaim::{Reclaim, ReclaimOptions};
+use crate::runner::Runner;
+use crate::sweep::{Sweep, SweepOptions};
+use crate::sync::SyncDevices;
+use crate::update::Update;
+use crate::worker::{Progress, Worker};
+
+/// Failed steps after which a worker that is run once is given up.
+const FAILURES_MAX: u32 = 8;
+
+/// What the standard set of workers works on.
+#[derive(Clone)]
+pub struct Standard {
+    /// The cluster; whoever learns of a newer ring replaces it.
+    pub cluster: SharedCluster,
+    /// The time source.
+    pub clock: Arc<dyn Clock>,
+    /// Whose devices they look after.
+    pub scope: Scope,
+    /// How they reclaim: their grace time is the sweep's too.
+    pub reclaim: ReclaimOptions,
+    /// When this process started, in milliseconds since 1970, if it is the whole cluster: then whoever
+    /// wrote an extent before is gone. None where other proxies may be writing: then an extent without
+    /// an entry stays until its commit window of 24 hours is over.
+    pub alone_since_ms: Option<u64>,
+}
+
+/// What a worker that was run once came to.
+#[derive(Debug)]
+pub struct OnceReport {
+    /// The worker's name.
+    pub name: &'static str,
+    /// What it did.
+    pub totals: Progress,
+    /// The last step that failed, if one did.
+    pub error: Option<Error>,
+    /// Whether it came to its end.
+    pub ended: bool,
+}
+
+impl Standard {
+    /// The workers, in the order in which one run is best made: votes, then hints, then garbage.
+    pub fn workers(&self) -> Vec<Box<dyn Worker>> {
+        let Self { cluster, clock, scope, reclaim, alone_since_ms } = self.clone();
+        let sweep = match alone_since_ms {
+            Some(started_ms) => SweepOptions::alone(reclaim.grace_ms, started_ms),
+            None => SweepOptions::among_others(reclaim.grace_ms),
+        };
+        let reclaim = Reclaim::new(cluster.clone(), clock.clone(), reclaim);
+        let sweep = Sweep::new(cluster.clone(), clock.clone(), sweep);
+        vec![
+            Box::new(SyncDevices::new(cluster.clone(), clock.clone(), scope.clone())),
+            Box::new(Update::new(cluster, clock, scope.clone())),
+            Box::new(reclaim.looking_after(scope.clone())),
+            Box::new(sweep.looking_after(scope)),
+        ]
+    }
+
+    /// Starts them.
+    pub fn start(&self, runner: &mut Runner) {
+        for worker in self.workers() {
+            runner.start(worker);
+        }
+    }
+}
+
+/// Takes each worker to the end of what it can do now, one after another, and tells of every step.
+///
+/// A step that fails is no reason to leave the rest undone: what it was about waits for the next run.
+pub async fn run_all_once(
+    workers: &mut [Box<dyn Worker>],
+    mut tell: impl FnMut(&'static str, &Progress),
+) -> Vec<OnceReport> {
+    let mut reports = Vec::with_capacity(workers.len());
+    for worker in workers {
+        let name = worker.name();
+        let (mut totals, mut error, mut failures) = (Progress::default(), None, 0);
+        while !totals.idle && failures < FAILURES_MAX {
+            match worker.step().await {
+                Ok(progress) => {
+                    totals.add(&progress);
+                    tell(name, &totals);
+                }
+                Err(failed) => {
+                    failures += 1;
+                    error = Some(failed);
+                }
+            }
+        }
+        reports.push(OnceReport { name, ended: totals.idle, totals, error });
+    }
+    reports
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use martlet_protocol::{DeviceId, Result};
+
+    use super::*;
+    use crate::runner::Pace;
+    use crate::testing::many::{Many, key};
+
+    fn standard(world: &Many) -> Standard {
+        Standard {
+            cluster: world.shared.clone(),
+            clock: world.clock.clone(),
+            scope: Scope::All,
+            reclaim: ReclaimOptions::default(),
+            alone_since_ms: None,
+        }
+    }
+
+    /// A wiped device and a hint for a key on it.
+    async fn work(world: &Many) -> DeviceId {
+        let key = key("k");
+        let wiped = world.primaries(&key)[0];
+        world.write_on(&world.primaries(&key), &world.write(&key)).await;
+        world.keep_on(world.handoff(&key), &world.write(&key)).await;
+        world.wipe(wiped).await;
+        world.clock.advance_ms(1000);
+        wiped
+    }
+
+    #[tokio::test]
+    async fn one_run_of_all_gives_votes_and_delivers_hints_and_tells_of_it() {
+        let world = Many::new(5);
+        let wiped = work(&world).await;
+        let mut told = Vec::new();
+        let mut workers = standard(&world).workers();
+        let reports = run_all_once(&mut workers, |name, progress| {
+            if progress.done > 0 && !told.contains(&name) {
+                told.push(name);
+            }
+        });
+        let reports = reports.await;
+        let done: Vec<_> = reports.iter().map(|it| (it.name, it.totals.done, it.ended)).collect();
+        let expected = [("sync", 1, true), ("update", 1, true), ("reclaim", 0, true)];
+        assert_eq!(done[..3], expected);
+        assert_eq!((done[3].0, done[3].2), ("sweep", true));
+        assert_eq!(told, ["sync", "update"]);
+        assert!(world.is_voting(wiped).await && world.hints().await == 0);
+    }
+
+    #[tokio::test]
+    async fn a_runner_starts_all_of_them() {
+        let world = Many::new(5);
+        let wiped = work(&world).await;
+        let mut runner = Runner::new(Pace::default(), Arc::default());
+        standard(&world).start(&mut runner);
+        let statuses = runner.statuses();
+        let names: Vec<_> = statuses().iter().map(|status| status.name).collect();
+        assert_eq!(names, ["sync", "update", "reclaim", "sweep"]);
+        for _ in 0..1000 {
+            if world.is_voting(wiped).await && world.hints().await == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        runner.stop().await;
+        assert!(world.is_voting(wiped).await && world.hints().await == 0);
+    }
+
+    struct Failing(u32);
+
+    #[async_trait]
+    impl Worker for Failing {
+        fn name(&self) -> &'static str {
+            "failing"
+        }
+
+        async fn step(&mut self) -> Result<Progress> {
+            self.0 += 1;
+            Err(Error::unavailable(format!("not at step {}", self.0)))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_fails_is_given_up_and_the_others_run() {
+        let world = Many::new(5);
+        work(&world).await;
+        let mut workers = standard(&world).workers();
+        workers.insert(0, Box::new(Failing(0)));
+        let reports = run_all_once(&mut workers, |_, _| ()).await;
+        assert!(!reports[0].ended && reports[1..].iter().all(|report| report.ended));
+        let error = reports[0].error.as_ref().unwrap().to_string();
+        assert_eq!(error, format!("not at step {FAILURES_MAX}"));
+    }
+}

@@ -1,0 +1,59 @@
+//! Which buckets there are, as far as anybody who must know says.
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+use martlet_protocol::backend::{ListRequest, ListStart};
+use martlet_protocol::entry::Value;
+use martlet_protocol::key::index_placement;
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
+use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
+
+use crate::cluster::Cluster;
+use crate::wanted::{Source, list};
+
+/// Buckets of a listing asked for at a time.
+const PAGE: usize = 1000;
+
+/// The buckets that any primary of the root bucket's shards, or any hint, knows.
+pub(super) async fn list_buckets(cluster: &Cluster) -> Result<HashMap<BucketId, u16>> {
+    let mut primaries: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
+    for shard in (0..INDEX_SHARDS_DEFAULT).map(Shard) {
+        let holders = cluster.holders(index_placement(BucketId::ROOT, shard));
+        if holders.in_transition {
+            return Err(Error::unavailable("a replica of the list of buckets is moving"));
+        }
+        for device in holders.primaries {
+            primaries.entry(device).or_default().push(shard);
+        }
+    }
+    let everyone = cluster.index_devices().into_iter();
+    let hints = everyone.map(|device| (Source::Hints, device, all_shards()));
+    let primaries =
+        primaries.into_iter().map(|(device, shards)| (Source::Registers, device, shards));
+    let mut buckets = HashMap::new();
+    for (source, device, shards) in hints.chain(primaries) {
+        for (_, entry) in list(cluster, source, device, of_root(shards)).await? {
+            if let Value::Bucket(bucket) = entry.value {
+                buckets.insert(bucket.id, bucket.index_shards);
+            }
+        }
+    }
+    Ok(buckets)
+}
+
+fn all_shards() -> Vec<Shard> {
+    (0..INDEX_SHARDS_DEFAULT).map(Shard).collect()
+}
+
+fn of_root(shards: Vec<Shard>) -> ListRequest {
+    ListRequest {
+        bucket: BucketId::ROOT,
+        shards,
+        kind: RegisterKind::Object,
+        prefix: Bytes::new(),
+        start: ListStart::First,
+        limit: PAGE,
+        fold: None,
+    }
+}

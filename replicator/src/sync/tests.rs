@@ -1,0 +1,215 @@
+//! How a device gets its votes back, and all that keeps it waiting.
+
+use martlet_protocol::Backend;
+use martlet_protocol::backend::{BucketFence, EntryWrite, PromiseReply, Want};
+use martlet_protocol::entry::Body;
+
+use super::*;
+use crate::run_once;
+use crate::testing::many::{Many, key, write};
+
+mod storm;
+
+fn worker(world: &Many) -> SyncDevices {
+    SyncDevices::new(world.shared.clone(), world.clock.clone(), Scope::All)
+}
+
+async fn run(world: &Many) -> Progress {
+    world.clock.advance_ms(1000);
+    run_once(&mut worker(world)).await.unwrap()
+}
+
+/// A key for which a device is a primary.
+fn key_on(world: &Many, device: DeviceId) -> RegisterKey {
+    let keys = (0..).map(|number| key(&format!("on {number}")));
+    keys.into_iter().find(|key| world.primaries(key).contains(&device)).unwrap()
+}
+
+fn others(world: &Many, key: &RegisterKey, device: DeviceId) -> Vec<DeviceId> {
+    world.primaries(key).into_iter().filter(|id| *id != device).collect()
+}
+
+const WIPED: DeviceId = DeviceId(2);
+
+#[tokio::test]
+async fn a_wiped_device_gets_its_votes_with_everything_that_belongs_on_it() {
+    let world = Many::new(5);
+    let mut written = Vec::new();
+    for number in 0..700 {
+        let key = key(&format!("k{number}"));
+        let write = if number % 3 == 0 { world.inline(&key) } else { world.write(&key) };
+        world.write_on(&world.primaries(&key), &write).await;
+        written.push(write);
+    }
+    let bucket = written[0].key.bucket;
+    let fence = BucketFence { bucket, generation: 3, open: true };
+    world.memory(DeviceId(0)).fence(DeviceId(0), fence).await.unwrap();
+    world.wipe(WIPED).await;
+    let progress = run(&world).await;
+    assert_eq!((progress.done, progress.backlog, progress.kept), (1, 0, 0));
+    assert!(world.is_voting(WIPED).await);
+    let mut held = 0;
+    for write in &written {
+        let view = world.held(WIPED, &write.key).await;
+        if world.primaries(&write.key).contains(&WIPED) {
+            assert_eq!((view.entry.as_ref(), &view.inline), (Some(&write.entry), &write.inline));
+            held += 1;
+        } else {
+            assert_eq!(view.entry, None, "it does not belong there");
+        }
+    }
+    assert!(held > 300, "{held}");
+    assert_eq!(world.memory(WIPED).fences(WIPED).await.unwrap(), [fence]);
+    assert_eq!(run(&world).await.items, 0, "nothing is left to do");
+}
+
+#[tokio::test]
+async fn a_floor_stands_on_all_peers_and_on_the_device_before_it_votes() {
+    let world = Many::new(5);
+    let key = key_on(&world, WIPED);
+    world.write_on(&world.primaries(&key), &world.write(&key)).await;
+    let before = world.stamps.issue();
+    // Whoever has this promise may come back with it to the device that forgot it.
+    let far = Stamp::at_ms(world.clock.now_ms() + 30_000);
+    world.promise_on(&world.primaries(&key), &key, far).await;
+    world.wipe(WIPED).await;
+    run(&world).await;
+    assert!(world.is_voting(WIPED).await);
+    for device in world.primaries(&key) {
+        let absent = RegisterKey { name: "absent".into(), ..key.clone() };
+        let reply = world.memory(device).promise(device, &absent, before).await.unwrap();
+        assert!(matches!(reply, PromiseReply::Behind(floor) if floor > before), "{device}");
+    }
+    let reply = world.memory(WIPED).promise(WIPED, &key, far).await.unwrap();
+    assert_eq!(reply, PromiseReply::Behind(far));
+}
+
+#[tokio::test]
+async fn without_all_of_two_peers_nothing_happens() {
+    for silent in [true, false] {
+        let world = Many::new(5);
+        let key = key_on(&world, WIPED);
+        world.write_on(&world.primaries(&key), &world.write(&key)).await;
+        world.wipe(WIPED).await;
+        let peer = others(&world, &key, WIPED)[0];
+        if silent {
+            world.memory(peer).set_offline(peer, true);
+        } else {
+            world.wipe(peer).await;
+        }
+        let progress = run(&world).await;
+        let waiting = if silent { 1 } else { 2 };
+        assert_eq!((progress.done, progress.kept, progress.backlog), (0, 1, waiting));
+        assert!(!world.is_voting(WIPED).await);
+        assert_eq!(world.held(WIPED, &key).await.entry, None);
+        if silent {
+            world.memory(peer).set_offline(peer, false);
+            assert_eq!(run(&world).await.done, 1);
+        }
+    }
+}
+
+/// Genesis is not for this worker: nobody here remembers anything.
+#[tokio::test]
+async fn devices_that_are_all_new_stay_without_votes() {
+    let world = Many::new(4);
+    for device in 0..4 {
+        world.wipe(DeviceId(device)).await;
+    }
+    assert_eq!(run(&world).await.backlog, 4);
+    for device in 0..4 {
+        assert!(!world.is_voting(DeviceId(device)).await);
+    }
+}
+
+#[tokio::test]
+async fn what_replicas_differ_in_is_settled_under_its_own_write_id() {
+    let world = Many::new(5);
+    let key = key_on(&world, WIPED);
+    let peers = others(&world, &key, WIPED);
+    let (older, newer) = (world.write(&key), world.inline(&key));
+    world.write_on(&peers, &older).await;
+    // Acknowledged by a peer and the device that will forget it.
+    world.write_on(&[peers[0], WIPED], &newer).await;
+    world.wipe(WIPED).await;
+    assert_eq!(run(&world).await.done, 1);
+    for device in world.primaries(&key) {
+        let view = world.held(device, &key).await;
+        let entry = view.entry.unwrap();
+        assert_eq!((entry.write_id, view.inline), (newer.entry.write_id, newer.inline.clone()));
+        assert!(entry.order > newer.entry.order, "at a fresh ballot");
+    }
+}
+
+#[tokio::test]
+async fn writes_that_came_first_hand_meanwhile_stay() {
+    let world = Many::new(5);
+    let key = key_on(&world, WIPED);
+    let (old, new) = (world.write(&key), world.write(&key));
+    world.write_on(&world.primaries(&key), &old).await;
+    world.wipe(WIPED).await;
+    world.write_on(&world.primaries(&key), &new).await;
+    assert_eq!(run(&world).await.done, 1);
+    assert_eq!(world.read_on(WIPED, &key).await, Some(new.entry));
+}
+
+#[tokio::test]
+async fn a_session_that_ended_between_floor_and_votes_is_made_good() {
+    let world = Many::new(5);
+    let key = key_on(&world, WIPED);
+    let old = world.write(&key);
+    world.write_on(&world.primaries(&key), &old).await;
+    world.wipe(WIPED).await;
+    // As a worker leaves it that died after the floor: nothing old can be copied as it is.
+    world.clock.advance_ms(10);
+    world.memory(WIPED).raise_floor(WIPED, world.stamps.issue()).await.unwrap();
+    assert_eq!(run(&world).await.done, 1);
+    for device in world.primaries(&key) {
+        let entry = world.read_on(device, &key).await.unwrap();
+        assert_eq!(entry.write_id, old.entry.write_id);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_forgets_meanwhile_ends_the_session() {
+    let world = Many::new(4);
+    for number in 0..600 {
+        let key = key(&format!("k{number}"));
+        world.write_on(&world.primaries(&key), &world.write(&key)).await;
+    }
+    world.wipe(WIPED).await;
+    let mut sync = worker(&world);
+    world.clock.advance_ms(1000);
+    assert_eq!(sync.step().await.unwrap().kept, 0);
+    world.wipe(DeviceId(0)).await;
+    let progress = run_once(&mut sync).await.unwrap();
+    assert_eq!((progress.done, progress.backlog), (0, 2));
+    assert!(!world.is_voting(WIPED).await && !world.is_voting(DeviceId(0)).await);
+}
+
+#[tokio::test]
+async fn a_device_that_stands_in_for_others_only_needs_no_peers() {
+    let world = Many::new(4);
+    let mut cluster = Cluster::clone(&world.shared.get());
+    let ring = crate::testing::many::ring_of([(0, 1.0), (1, 1.0), (2, 1.0), (3, 0.0)]);
+    cluster.index = Arc::new(ring);
+    world.shared.set(cluster);
+    world.wipe(DeviceId(3)).await;
+    assert_eq!(run(&world).await.done, 1);
+    assert!(world.is_voting(DeviceId(3)).await);
+}
+
+#[tokio::test]
+async fn an_entry_without_its_bytes_is_never_brought() {
+    let world = Many::new(4);
+    let order = world.stamps.issue();
+    let whole = write(&key("a"), order, 0, Body::Empty);
+    assert!(crate::identity::Candidate::of(view(whole)).is_some());
+    let broken = write(&key("a"), order, 3, Body::Inline { crc32c: 1 });
+    assert!(crate::identity::Candidate::of(view(broken)).is_none());
+}
+
+fn view(write: EntryWrite) -> martlet_protocol::backend::RegisterView {
+    let EntryWrite { entry, inline, .. } = write;
+    martlet_protocol::backend::RegisterView { promise: Stamp::ZERO, entry: Some(entry), inline }
+}

@@ -1,0 +1,274 @@
+//! Update: delivers what handoffs keep to the primaries that were out (rules A2, R6).
+//!
+//! ```text
+//! hint ──repair──▶ all current primaries ──all hold it or newer──▶ forgotten
+//!                        │ a promise is in the way
+//!                        └──▶ identity round ──▶ the rest once more
+//! ```
+//!
+//! A hint is forgotten only when every current primary, and everyone whom one is taking over from,
+//! has said that it holds that order or a newer one. Silence keeps it: a primary that is out for a
+//! week finds its hints when it returns.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::future::join_all;
+use martlet_protocol::backend::{Hint, WriteReply};
+use martlet_protocol::{Clock, DeviceId, ErrorKind, RegisterKey, Result, Stamp, StampSource};
+use parking_lot::Mutex;
+
+use crate::cluster::{Cluster, Holders, Rounds, Scope, SharedCluster, in_time};
+use crate::identity::{Candidate, Voters, settle};
+use crate::worker::{Progress, Worker};
+
+/// Hints that one step deals with.
+const BATCH: usize = 64;
+/// Hints that are on their way at once.
+const AT_ONCE: usize = 16;
+/// Hints that are remembered to wait for nobody but the silent; what is beyond is offered anew.
+const WAITING_MAX: usize = 100_000;
+/// Between two passes: what a returning primary missed should not wait for long.
+const REST: Duration = Duration::from_secs(2);
+
+/// The worker.
+pub struct Update {
+    cluster: SharedCluster,
+    clock: Arc<dyn Clock>,
+    scope: Scope,
+    stamps: StampSource,
+    rounds: Rounds,
+    after: Option<RegisterKey>,
+    /// Hints that all but the silent have taken: they are not offered to the others in every pass.
+    waiting: Mutex<HashMap<RegisterKey, Stamp>>,
+    /// What this pass has met so far.
+    pass: Pass,
+    /// What the last whole pass left.
+    left: Left,
+}
+
+#[derive(Default)]
+struct Pass {
+    left: Left,
+    /// Devices that did not answer in this pass: they are not asked again until the next.
+    silent: Mutex<HashSet<DeviceId>>,
+}
+
+/// Hints that could not be forgotten.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    hints: u64,
+    oldest_ms: Option<u64>,
+}
+
+/// What a device said to a write that was brought to it.
+enum Answer {
+    /// It holds that order or a newer one.
+    Holds,
+    /// Its promise lies above.
+    Behind(Stamp),
+    Silent,
+}
+
+impl Update {
+    /// A worker over the index devices that `scope` looks after.
+    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+        let stamps = StampSource::new(clock.clone());
+        let (pass, left) = (Pass::default(), Left::default());
+        let (rounds, after, waiting) = (Rounds::default(), None, Mutex::default());
+        Self { cluster: cluster.into(), clock, scope, stamps, rounds, after, waiting, pass, left }
+    }
+
+    /// Brings a hint to everyone who should hold it; whether all of them do.
+    async fn deliver(&self, cluster: &Cluster, hint: &Hint) -> bool {
+        let holders = cluster.holders(hint.key.placement());
+        if self.waits_for_the_silent(&holders, hint) {
+            return false;
+        }
+        let Hint { entry, inline, keep_body, .. } = hint.clone();
+        let candidate = Candidate { entry, inline, keep_body };
+        let Some(above) = self.offer(cluster, &holders, &hint.key, &candidate).await else {
+            let mut waiting = self.waiting.lock();
+            if waiting.len() < WAITING_MAX {
+                waiting.insert(hint.key.clone(), hint.entry.order);
+            }
+            return false;
+        };
+        if above == Stamp::ZERO {
+            return true;
+        }
+        let voters = Voters { devices: &holders.primaries, quorum: holders.quorum() };
+        let known = Some(candidate);
+        match settle(cluster, &self.stamps, &hint.key, voters, known, above).await {
+            Ok(Some(settled)) => {
+                self.offer(cluster, &holders, &hint.key, &settled).await == Some(Stamp::ZERO)
+            }
+            Ok(None) => false,
+            Err(error) => {
+                tracing::debug!(key = ?hint.key, %error, "a hint is kept: its register is not settled");
+                false
+            }
+        }
+    }
+
+    /// Whether only those can be missing it that did not answer in this pass.
+    fn waits_for_the_silent(&self, holders: &Holders, hint: &Hint) -> bool {
+        let silent = self.pass.silent.lock();
+        holders.primaries.iter().chain(&holders.previous).any(|device| silent.contains(device))
+            && self.waiting.lock().get(&hint.key) == Some(&hint.entry.order)
+    }
+
+    /// Offers a write to all who should hold it: zero when all do, a promise that is in the way, or
+    /// none when only silence is.
+    async fn offer(
+        &self,
+        cluster: &Cluster,
+        holders: &Holders,
+        key: &RegisterKey,
+        candidate: &Candidate,
+    ) -> Option<Stamp> {
+        let wanted = holders.primaries.iter().chain(&holders.previous);
+        let answers =
+            join_all(wanted.map(|device| self.bring(cluster, *device, key, candidate))).await;
+        let (mut above, mut silent) = (Stamp::ZERO, false);
+        for answer in answers {
+            match answer {
+                Answer::Holds => {}
+                Answer::Behind(floor) => above = above.max(floor),
+                Answer::Silent => silent = true,
+            }
+        }
+        // Even where one is silent, a promise is settled now: a quorum should hold the write.
+        (above > Stamp::ZERO || !silent).then_some(above)
+    }
+
+    async fn bring(
+        &self,
+        cluster: &Cluster,
+        device: DeviceId,
+        key: &RegisterKey,
+        candidate: &Candidate,
+    ) -> Answer {
+        if self.pass.silent.lock().contains(&device) {
+            return Answer::Silent;
+        }
+        let write =
+            async { in_time(cluster.node(device)?.write(device, candidate.repair(key))).await };
+        match write.await {
+            Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted) => Answer::Holds,
+            Ok(WriteReply::Behind(floor)) => Answer::Behind(floor),
+            Ok(reply @ (WriteReply::Fenced | WriteReply::OutOfTime)) => {
+                tracing::warn!(%device, ?key, ?reply, "a device judges a repair as if it were first-hand");
+                Answer::Silent
+            }
+            Err(error) => {
+                tracing::debug!(%device, ?key, %error, "a hint is kept: a primary does not take it");
+                // One that is full still takes what brings no bytes.
+                if error.kind() == ErrorKind::Unavailable {
+                    self.pass.silent.lock().insert(device);
+                }
+                Answer::Silent
+            }
+        }
+    }
+
+    /// Delivers a page of a device's hints and forgets those that all hold; how many, and what is
+    /// left.
+    async fn page(&self, cluster: &Cluster, device: DeviceId, hints: &[Hint]) -> (u64, Left) {
+        let mut ways = Vec::with_capacity(hints.len());
+        for hint in hints {
+            ways.push(self.deliver_and_forget(cluster, device, hint));
+        }
+        let ways = futures::stream::iter(ways).buffer_unordered(AT_ONCE);
+        let kept: Vec<u64> = ways.filter_map(std::future::ready).collect().await;
+        let left = Left { hints: kept.len() as u64, oldest_ms: kept.into_iter().min() };
+        ((hints.len() as u64) - left.hints, left)
+    }
+
+    /// Since when a hint is kept, if it stays.
+    async fn deliver_and_forget(
+        &self,
+        cluster: &Cluster,
+        device: DeviceId,
+        hint: &Hint,
+    ) -> Option<u64> {
+        if !self.deliver(cluster, hint).await {
+            return Some(hint.since_ms);
+        }
+        self.waiting.lock().remove(&hint.key);
+        let order = hint.entry.order;
+        let forget =
+            async { in_time(cluster.node(device)?.forget_hint(device, &hint.key, order)).await };
+        forget.await.is_err().then_some(hint.since_ms)
+    }
+
+    /// Whether that ended a pass.
+    fn advance(&mut self, cluster: &Cluster) -> bool {
+        self.after = None;
+        let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
+        if ended {
+            self.left = std::mem::take(&mut self.pass).left;
+            if self.left.hints == 0 {
+                self.waiting.lock().clear();
+            }
+        }
+        ended
+    }
+}
+
+impl Left {
+    fn add(&mut self, more: Self) {
+        self.hints += more.hints;
+        self.oldest_ms = self.oldest_ms.into_iter().chain(more.oldest_ms).min();
+    }
+}
+
+#[async_trait]
+impl Worker for Update {
+    fn name(&self) -> &'static str {
+        "update"
+    }
+
+    fn idle_pause(&self, usual: Duration) -> Duration {
+        usual.min(REST)
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        let cluster = self.cluster.get();
+        let mut progress = Progress::default();
+        let Some(device) = self.rounds.at(&cluster.index_devices_of(&self.scope)) else {
+            return Ok(Progress { idle: true, ..progress });
+        };
+        let after = self.after.clone();
+        let asked =
+            async { in_time(cluster.node(device)?.hints(device, after.as_ref(), BATCH)).await };
+        match asked.await {
+            Ok(hints) => {
+                let (done, left) = self.page(&cluster, device, &hints).await;
+                self.pass.left.add(left);
+                progress.items = hints.len() as u64;
+                (progress.done, progress.kept) = (done, left.hints);
+                self.after = hints.last().map(|hint| hint.key.clone());
+                if hints.len() < BATCH {
+                    progress.idle = self.advance(&cluster);
+                }
+            }
+            Err(error) => {
+                // Whoever is out keeps its hints until it returns.
+                tracing::debug!(%device, %error, "a device does not say what it keeps for others");
+                progress.idle = self.advance(&cluster);
+            }
+        }
+        let left = if progress.idle { self.left } else { self.pass.left };
+        progress.backlog = left.hints;
+        let now_ms = self.clock.now_ms();
+        progress.oldest_age_ms = left.oldest_ms.map_or(0, |since| now_ms.saturating_sub(since));
+        Ok(progress)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! What update delivers, when it forgets, and all that makes it keep.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use martlet_protocol::backend::{EntryWrite, Want};
+use martlet_protocol::testing::{Fault, FaultyBackend, Op};
+use martlet_protocol::{Backend, Entry, ManualClock};
+
+use super::*;
+use crate::cluster::Cluster;
+use crate::run_once;
+use crate::testing::many::{Many, key, ring};
+
+fn worker(world: &Many) -> Update {
+    Update::new(world.shared.clone(), world.clock.clone(), Scope::All)
+}
+
+async fn run(world: &Many) -> Progress {
+    run_once(&mut worker(world)).await.unwrap()
+}
+
+/// What each primary holds.
+async fn held(world: &Many, key: &RegisterKey) -> Vec<Option<Entry>> {
+    let mut all = Vec::new();
+    for device in world.primaries(key) {
+        all.push(world.held(device, key).await.entry);
+    }
+    all
+}
+
+fn order(entry: Option<&Entry>) -> Stamp {
+    entry.map_or(Stamp::ZERO, |entry| entry.order)
+}
+
+#[tokio::test]
+async fn hints_are_delivered_to_all_primaries_and_forgotten() {
+    let world = Many::new(5);
+    let mut hints = Vec::new();
+    for number in 0..3 * BATCH {
+        let key = key(&format!("k{number}"));
+        let hint = EntryWrite { keep_body: number % 2 == 0, ..world.inline(&key) };
+        world.keep_on(world.handoff(&key), &hint).await;
+        hints.push(hint);
+    }
+    let progress = run(&world).await;
+    let count = hints.len() as u64;
+    assert_eq!((progress.items, progress.done, progress.backlog), (count, count, 0));
+    assert_eq!(world.hints().await, 0);
+    for hint in hints {
+        for device in world.primaries(&hint.key) {
+            let view = world.memory(device).read(device, &hint.key, Want::EntryAndInline).await;
+            let view = view.unwrap();
+            assert_eq!((view.entry.as_ref(), &view.inline), (Some(&hint.entry), &hint.inline));
+        }
+    }
+}
+
+#[tokio::test]
+async fn silence_of_one_primary_keeps_a_hint_until_it_returns() {
+    let world = Many::new(5);
+    let key = key("k");
+    let hint = world.write(&key);
+    world.keep_on(world.handoff(&key), &hint).await;
+    let out = world.primaries(&key)[1];
+    world.memory(out).set_offline(out, true);
+    let mut update = worker(&world);
+    for _ in 0..3 {
+        world.clock.advance_ms(1000);
+        let progress = run_once(&mut update).await.unwrap();
+        assert_eq!((progress.done, progress.kept, progress.backlog), (0, 1, 1));
+        assert!(progress.oldest_age_ms >= 1000, "{progress:?}");
+        assert_eq!(world.hints().await, 1);
+    }
+    for device in world.primaries(&key).into_iter().filter(|device| *device != out) {
+        assert_eq!(
+            world.read_on(device, &key).await,
+            Some(hint.entry.clone()),
+            "the others have it"
+        );
+    }
+    world.memory(out).set_offline(out, false);
+    let progress = run_once(&mut update).await.unwrap();
+    assert_eq!((progress.done, progress.backlog, progress.oldest_age_ms), (1, 0, 0));
+    assert_eq!(world.hints().await, 0);
+    assert_eq!(world.read_on(out, &key).await, Some(hint.entry));
+}
+
+#[tokio::test]
+async fn a_newer_write_wins_over_a_hint() {
+    let world = Many::new(5);
+    let key = key("k");
+    let (hint, newer) = (world.write(&key), world.write(&key));
+    world.keep_on(world.handoff(&key), &hint).await;
+    world.write_on(&world.primaries(&key), &newer).await;
+    assert_eq!(run(&world).await.done, 1);
+    assert_eq!(world.hints().await, 0);
+    assert_eq!(held(&world, &key).await, vec![Some(newer.entry); 3]);
+}
+
+#[tokio::test]
+async fn a_promise_in_the_way_leads_to_an_identity_round() {
+    for promised in 1..=3 {
+        let world = Many::new(5);
+        let key = key("k");
+        let hint = world.inline(&key);
+        let older = world.primaries(&key);
+        world.keep_on(world.handoff(&key), &hint).await;
+        world.clock.advance_ms(1);
+        world.promise_on(&older[..promised], &key, world.stamps.issue()).await;
+        assert_eq!(run(&world).await.done, 1);
+        assert_eq!(world.hints().await, 0);
+        let held = held(&world, &key).await;
+        assert!(held.iter().all(|entry| *entry == held[0]), "{held:?}");
+        let entry = held[0].as_ref().unwrap();
+        assert_eq!((entry.write_id, &entry.value), (hint.entry.write_id, &hint.entry.value));
+        assert!(entry.order > hint.entry.order);
+        let device = world.primaries(&key)[0];
+        assert_eq!(world.held(device, &key).await.inline, hint.inline);
+    }
+}
+
+#[tokio::test]
+async fn an_identity_round_finishes_what_is_newer_and_the_hint_is_superseded() {
+    let world = Many::new(5);
+    let key = key("k");
+    let (hint, newer) = (world.write(&key), world.write(&key));
+    let primaries = world.primaries(&key);
+    world.keep_on(world.handoff(&key), &hint).await;
+    world.write_on(&primaries[..1], &newer).await;
+    world.clock.advance_ms(1);
+    world.promise_on(&primaries, &key, world.stamps.issue()).await;
+    assert_eq!(run(&world).await.done, 1);
+    for entry in held(&world, &key).await {
+        assert_eq!(entry.unwrap().write_id, newer.entry.write_id);
+    }
+}
+
+#[tokio::test]
+async fn a_quorum_that_can_be_settled_is_and_the_hint_waits_for_the_rest() {
+    let world = Many::new(5);
+    let key = key("k");
+    let hint = world.write(&key);
+    let primaries = world.primaries(&key);
+    world.keep_on(world.handoff(&key), &hint).await;
+    world.clock.advance_ms(1);
+    world.promise_on(&primaries, &key, world.stamps.issue()).await;
+    world.memory(primaries[2]).set_offline(primaries[2], true);
+    let mut update = worker(&world);
+    assert_eq!(run_once(&mut update).await.unwrap().kept, 1);
+    let settled = held_by(&world, &primaries[..2], &key).await;
+    assert!(settled.iter().all(|entry| entry.as_ref().unwrap().write_id == hint.entry.write_id));
+    // Another pass has nothing to settle.
+    assert_eq!(run_once(&mut update).await.unwrap().kept, 1);
+    assert_eq!(held_by(&world, &primaries[..2], &key).await, settled);
+    world.memory(primaries[1]).set_offline(primaries[1], true);
+    assert_eq!(run_once(&mut update).await.unwrap().kept, 1);
+    for device in &primaries[1..] {
+        world.memory(*device).set_offline(*device, false);
+    }
+    run_once(&mut update).await.unwrap();
+    assert_eq!(world.hints().await, 0);
+    let all = held(&world, &key).await;
+    assert!(all.iter().all(|entry| order(entry.as_ref()) >= order(settled[0].as_ref())), "{all:?}");
+}
+
+async fn held_by(world: &Many, devices: &[DeviceId], key: &RegisterKey) -> Vec<Option<Entry>> {
+    let mut all = Vec::new();
+    for device in devices {
+        all.push(world.read_on(*device, key).await);
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_newer_hint_that_came_meanwhile_stays() {
+    let world = Many::new(5);
+    let key = key("k");
+    let (hint, newer) = (world.write(&key), world.write(&key));
+    let handoff = world.handoff(&key);
+    world.keep_on(handoff, &hint).await;
+    let update = worker(&world);
+    let cluster = world.shared.get();
+    let page = world.memory(handoff).hints(handoff, None, 10).await.unwrap();
+    world.keep_on(handoff, &newer).await;
+    update.page(&cluster, handoff, &page).await;
+    assert_eq!(world.memory(handoff).hints(handoff, None, 10).await.unwrap()[0].entry, newer.entry);
+}
+
+#[tokio::test]
+async fn a_primary_without_a_vote_holds_what_it_is_brought() {
+    let world = Many::new(5);
+    let key = key("k");
+    let hint = world.write(&key);
+    world.keep_on(world.handoff(&key), &hint).await;
+    world.wipe(world.primaries(&key)[0]).await;
+    assert_eq!(run(&world).await.done, 1);
+    assert_eq!(held(&world, &key).await, vec![Some(hint.entry); 3]);
+}
+
+#[tokio::test]
+async fn each_process_looks_after_its_own_nodes() {
+    let world = Many::new(5);
+    let key = key("k");
+    let handoff = world.handoff(&key);
+    world.keep_on(handoff, &world.write(&key)).await;
+    let with = |scope| Update::new(world.shared.clone(), world.clock.clone(), scope);
+    let others = (0..5).filter(|id| *id != handoff.0).map(|id| format!("n{id}")).collect();
+    assert_eq!(run_once(&mut with(Scope::Nodes(others))).await.unwrap().items, 0);
+    assert_eq!(run_once(&mut with(Scope::Nodes(Vec::new()))).await.unwrap().items, 0);
+    let own = Scope::Nodes(vec![format!("n{}", handoff.0)]);
+    assert_eq!(run_once(&mut with(own)).await.unwrap().done, 1);
+}
+
+#[tokio::test]
+async fn a_newer_ring_is_followed_from_the_next_step_on() {
+    let world = Many::new(5);
+    let key = key("k");
+    let hint = world.write(&key);
+    let before = world.primaries(&key);
+    world.keep_on(world.handoff(&key), &hint).await;
+    world.memory(before[0]).set_offline(before[0], true);
+    let mut update = worker(&world);
+    run_once(&mut update).await.unwrap();
+    assert_eq!(world.hints().await, 1);
+    // The device that is out for good leaves the ring.
+    let cluster = Cluster::clone(&world.shared.get());
+    let index = Arc::new(ring((0..5).filter(|id| *id != before[0].0)));
+    world.shared.set(Cluster { index, ..cluster });
+    world.memory(before[0]).set_offline(before[0], false);
+    run_once(&mut update).await.unwrap();
+    assert_eq!(world.hints().await, 0);
+    assert_eq!(held(&world, &key).await, vec![Some(hint.entry); 3]);
+}
+
+#[tokio::test]
+async fn those_who_have_a_hint_are_left_alone_while_another_is_silent() {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let (count, clock) = (writes.clone(), Arc::new(ManualClock::at(1_000_000_000)));
+    let world = Many::wrapped(5, clock, move |_, memory| {
+        let count = count.clone();
+        Arc::new(FaultyBackend::new(memory, move |call| {
+            count.fetch_add(usize::from(call.op == Op::Write), Ordering::Relaxed);
+            Fault::None
+        }))
+    });
+    let out = DeviceId(1);
+    let keys = (0..).map(|number| key(&format!("k{number}")));
+    let keys: Vec<_> = keys.filter(|key| world.primaries(key).contains(&out)).take(200).collect();
+    for key in &keys {
+        world.keep_on(world.handoff(key), &world.write(key)).await;
+    }
+    world.memory(out).set_offline(out, true);
+    let mut update = worker(&world);
+    run_once(&mut update).await.unwrap();
+    assert!(writes.load(Ordering::Relaxed) >= 400);
+    for _ in 0..5 {
+        writes.store(0, Ordering::Relaxed);
+        assert_eq!(run_once(&mut update).await.unwrap().kept, 200);
+        let again = writes.load(Ordering::Relaxed);
+        assert!(again <= 3 * AT_ONCE, "{again} writes for nothing");
+    }
+    world.memory(out).set_offline(out, false);
+    assert_eq!(run_once(&mut update).await.unwrap().done, 200);
+    for key in &keys {
+        assert_eq!(held(&world, key).await.iter().flatten().count(), 3);
+    }
+}

@@ -1,0 +1,198 @@
+//! Writes that are kept for the primaries of their registers (rule A2).
+//!
+//! ```text
+//! hints     register key  → format (1) | keep body (1) | since, in milliseconds (8, little-endian)
+//!                           | length of the entry (4, little-endian) | entry | inline bytes
+//! ```
+//!
+//! A register keeps one hint at most: the one of the highest order. What an overtaken hint named in
+//! extents is not noted as garbage, because nobody can tell here whether some primary took that
+//! write; the sweep finds what nobody owns.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use martlet_protocol::backend::{Hint, RegisterView, Want, WriteReply};
+use martlet_protocol::entry::{Body, Entry};
+use martlet_protocol::register::Register;
+use martlet_protocol::{Error, RegisterKey, Result, Stamp, WriteId};
+
+use super::database::{Cached, Database, Family};
+use super::group::Group;
+use super::queue::WriteOp;
+use super::{blocking, rows};
+
+const FORMAT: u8 = 1;
+const HEAD_BYTES: usize = 1 + 1 + 8 + 4;
+
+/// A row of `hints`, taken apart.
+pub(super) struct HintRow<'a> {
+    keep_body: bool,
+    since_ms: u64,
+    entry: &'a [u8],
+    inline: &'a [u8],
+}
+
+impl<'a> HintRow<'a> {
+    fn parse(row: &'a [u8]) -> Result<Self> {
+        let malformed = || Error::corrupt("a row of hints is malformed");
+        let (head, rest) = row.split_first_chunk::<HEAD_BYTES>().ok_or_else(malformed)?;
+        let [FORMAT, keep_body @ (0 | 1), rest_of_head @ ..] = head else {
+            return Err(malformed());
+        };
+        let (since, length) = rest_of_head.split_first_chunk::<8>().ok_or_else(malformed)?;
+        let length = u32::from_le_bytes(length.try_into().map_err(|_| malformed())?);
+        let length = usize::try_from(length).map_err(|_| malformed())?;
+        let (entry, inline) = rest.split_at_checked(length).ok_or_else(malformed)?;
+        let since_ms = u64::from_le_bytes(*since);
+        Ok(Self { keep_body: *keep_body == 1, since_ms, entry, inline })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let length = u32::try_from(self.entry.len()).expect("an entry is shorter than 4 GiB");
+        let mut row = Vec::with_capacity(HEAD_BYTES + self.entry.len() + self.inline.len());
+        row.extend_from_slice(&[FORMAT, u8::from(self.keep_body)]);
+        row.extend_from_slice(&self.since_ms.to_le_bytes());
+        row.extend_from_slice(&length.to_le_bytes());
+        row.extend_from_slice(self.entry);
+        row.extend_from_slice(self.inline);
+        row
+    }
+
+    fn held(&self) -> Result<(Stamp, WriteId)> {
+        Entry::peek(self.entry)
+    }
+
+    fn decode(&self, want: Want) -> Result<(Entry, Option<Bytes>)> {
+        let entry = Entry::decode(self.entry)?;
+        let inline = match entry.value.body() {
+            Some(Body::Inline { crc32c }) if want == Want::EntryAndInline => {
+                if rows::crc32c(self.inline) != *crc32c {
+                    return Err(Error::corrupt("a hint's bytes are not what was written"));
+                }
+                Some(Bytes::copy_from_slice(self.inline))
+            }
+            _ => None,
+        };
+        Ok((entry, inline))
+    }
+}
+
+/// The entry of a row, for listings.
+pub(super) fn entry_of(row: &[u8]) -> Result<Option<Entry>> {
+    Ok(Some(HintRow::parse(row)?.decode(Want::Entry)?.0))
+}
+
+/// What is kept for a register.
+pub(super) async fn read(
+    database: &Arc<Database>,
+    key: &RegisterKey,
+    want: Want,
+) -> Result<RegisterView> {
+    let key = key.encode();
+    if let Cached::Known(row) = database.get_cached(Family::Hints, &key)? {
+        return view(row.as_deref(), want);
+    }
+    let database = database.clone();
+    blocking(move || view(database.get_pinned(Family::Hints, &key)?.as_deref(), want)).await
+}
+
+fn view(row: Option<&[u8]>, want: Want) -> Result<RegisterView> {
+    let Some(row) = row else { return Ok(RegisterView::default()) };
+    let (entry, inline) = HintRow::parse(row)?.decode(want)?;
+    Ok(RegisterView { promise: Stamp::ZERO, entry: Some(entry), inline })
+}
+
+/// A page of all that is kept, above `after`. Blocks.
+pub(super) fn page(
+    database: &Database,
+    after: Option<&RegisterKey>,
+    limit: usize,
+) -> Result<Vec<Hint>> {
+    let mut hints = Vec::new();
+    let visit = |key: &[u8], row: &[u8]| {
+        let row = HintRow::parse(row)?;
+        let (entry, inline) = row.decode(Want::EntryAndInline)?;
+        let (keep_body, since_ms) = (row.keep_body, row.since_ms);
+        hints.push(Hint { key: RegisterKey::decode(key)?, entry, inline, keep_body, since_ms });
+        Ok(())
+    };
+    database.scan(Family::Hints, &rows::above(after), &rows::LAST_KEY, limit, visit)?;
+    Ok(hints)
+}
+
+impl Group<'_> {
+    /// Judges a write that is to be kept, as a first-hand one, and stages it.
+    pub(super) fn keep_hint(&mut self, write: WriteOp) -> Result<WriteReply> {
+        let kept = self.hint_of(&write.key)?;
+        let before = Register { promise: Stamp::ZERO, held: kept };
+        if let Some(refusal) = self.refusal(&write, &before) {
+            return Ok(refusal);
+        }
+        match kept {
+            Some((order, _)) if order > write.order => return Ok(WriteReply::Superseded),
+            Some((order, _)) if order == write.order => return Ok(WriteReply::Stored),
+            _ => {}
+        }
+        if write.row.has_inline() && write.inline.is_none() {
+            return Err(Error::invalid("an inline entry came without its bytes"));
+        }
+        self.check_room(&write)?;
+        let inline = match &write.inline {
+            Some(row) => rows::split_inline(row)?.1,
+            None => &[],
+        };
+        let row = HintRow {
+            keep_body: write.keep_body,
+            since_ms: self.conditions.now_ms,
+            entry: write.row.entry_bytes(),
+            inline,
+        };
+        let family = self.conditions.database.family(Family::Hints);
+        self.batch.put_cf(family, &write.key, row.encode());
+        self.hints_more += i64::from(kept.is_none());
+        self.hints.insert(write.key, Some((write.order, write.write_id)));
+        Ok(WriteReply::Stored)
+    }
+
+    /// Stages the end of a hint, unless it is of a higher order.
+    pub(super) fn forget_hint(&mut self, key: Vec<u8>, order: Stamp) -> Result<()> {
+        if self.hint_of(&key)?.is_some_and(|(kept, _)| kept <= order) {
+            self.batch.delete_cf(self.conditions.database.family(Family::Hints), &key);
+            self.hints_more -= 1;
+            self.hints.insert(key, None);
+        }
+        Ok(())
+    }
+
+    fn hint_of(&self, key: &[u8]) -> Result<Option<(Stamp, WriteId)>> {
+        if let Some(kept) = self.hints.get(key) {
+            return Ok(*kept);
+        }
+        let row = self.conditions.database.get_pinned(Family::Hints, key)?;
+        row.map(|row| HintRow::parse(&row)?.held()).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::entry::Value;
+    use martlet_protocol::stamp::WriterId;
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_read_as_it_was_written_and_foreign_bytes_are_corrupt() {
+        let order = Stamp { time: 7, writer: WriterId(9) };
+        let entry = Entry { order, write_id: WriteId([3; 16]), value: Value::Tombstone };
+        let encoded = entry.encode();
+        let row = HintRow { keep_body: true, since_ms: 77, entry: &encoded, inline: b"xyz" };
+        let bytes = row.encode();
+        let read = HintRow::parse(&bytes).unwrap();
+        assert_eq!((read.keep_body, read.since_ms, read.inline), (true, 77, &b"xyz"[..]));
+        assert_eq!(read.held().unwrap(), (order, WriteId([3; 16])));
+        assert_eq!(entry_of(&bytes).unwrap(), Some(entry));
+        assert!(HintRow::parse(&bytes[..HEAD_BYTES + 5]).is_err());
+        assert!(HintRow::parse(&[9; 60]).is_err());
+    }
+}

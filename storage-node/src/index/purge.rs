@@ -1,0 +1,62 @@
+//! The end of a bucket: its registers go in one stroke, after what they hold in extents was noted as
+//! garbage, a bounded batch at a time.
+
+use martlet_protocol::{BucketId, Result};
+
+use super::database::{Database, Family};
+use super::queue::Op;
+use super::rows::{self, RegisterRow};
+use super::{Index, blocking, group};
+
+/// Garbage rows that a purge writes at once.
+const PURGE_ROWS: usize = 256;
+
+impl Index {
+    /// Removes a closed bucket's registers; what they hold in extents becomes garbage.
+    pub(crate) async fn purge(&self, bucket: BucketId) -> Result<()> {
+        // Closed stays closed unless the same proxy reopens it; the purge itself checks again.
+        self.submit(|reply| Op::CheckClosed(bucket, reply)).await?;
+        let [mut from, upper] = rows::bucket_keys(bucket).map(Vec::from);
+        loop {
+            let database = self.reader.database.clone();
+            let now_ms = self.clock.now_ms();
+            let (lower, end) = (from, upper.clone());
+            let found = move || garbage_in(&database, &lower, &end, now_ms);
+            let (garbage, next) = blocking(found).await?;
+            if !garbage.is_empty() {
+                self.submit(|reply| Op::Leave(garbage, reply)).await?;
+            }
+            let Some(next) = next else { break };
+            from = next;
+        }
+        self.submit(|reply| Op::Purge(bucket, reply)).await
+    }
+}
+
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Garbage rows for the entries with extents in `[lower, upper)`, and where to go on.
+fn garbage_in(
+    database: &Database,
+    lower: &[u8],
+    upper: &[u8],
+    now_ms: u64,
+) -> Result<(Rows, Option<Vec<u8>>)> {
+    let mut garbage = Vec::new();
+    let mut rows = database.iterate(Family::Entries, upper);
+    rows.seek(lower);
+    while let Some((key, row)) = rows.item() {
+        if garbage.len() == PURGE_ROWS {
+            return Ok((garbage, Some(key.to_vec())));
+        }
+        let row = RegisterRow::parse(row)?;
+        if row.has_extents()
+            && let Some(entry) = row.entry()?
+        {
+            garbage.extend(group::garbage_of(key, &entry, now_ms));
+        }
+        rows.next();
+    }
+    Database::ended_well(&rows)?;
+    Ok((garbage, None))
+}

@@ -1,0 +1,116 @@
+//! What an index keeps for others (rule A2).
+
+use super::*;
+
+async fn kept(bed: &Bed) -> Vec<(RegisterKey, Stamp)> {
+    let hints = bed.index.hints(None, 100).await.unwrap();
+    hints.into_iter().map(|hint| (hint.key, hint.entry.order)).collect()
+}
+
+#[tokio::test]
+async fn a_hint_outlives_its_process_and_stays_apart_from_the_registers() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = vec![3; 5000];
+    let hint = EntryWrite { keep_body: true, ..inline(&key("a"), stamp(5), &bytes) };
+    {
+        let bed = bed(folder.path());
+        assert_eq!(bed.index.keep_hint(hint.clone()).await.unwrap(), WriteReply::Stored);
+        assert_eq!(bed.counters.snapshot().hints_kept, 1);
+    }
+    let bed = bed(folder.path());
+    assert_eq!(bed.index.standing(), (true, 1));
+    let held = bed.index.read(&key("a"), Want::EntryAndInline).await.unwrap();
+    assert_eq!(held.entry, None);
+    let view = bed.index.read_hint(&key("a"), Want::EntryAndInline).await.unwrap();
+    assert_eq!((view.promise, view.entry.as_ref()), (Stamp::ZERO, Some(&hint.entry)));
+    assert_eq!(view.inline.unwrap(), bytes);
+    assert_eq!(bed.index.read_hint(&key("a"), Want::Entry).await.unwrap().inline, None);
+    let page = bed.index.hints(None, 10).await.unwrap().remove(0);
+    assert_eq!((page.keep_body, page.since_ms), (true, NOW_MS));
+    assert_eq!(page.inline.unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn the_highest_order_is_kept_and_only_it_or_a_lower_one_is_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let keep = |order| bed.index.keep_hint(write(&key("a"), stamp(order), Value::Tombstone));
+    assert_eq!(keep(5).await.unwrap(), WriteReply::Stored);
+    assert_eq!(keep(4).await.unwrap(), WriteReply::Superseded);
+    assert_eq!(keep(6).await.unwrap(), WriteReply::Stored);
+    assert_eq!(kept(&bed).await, [(key("a"), stamp(6))]);
+    bed.index.forget_hint(&key("a"), stamp(5)).await.unwrap();
+    assert_eq!(bed.index.standing().1, 1, "a newer hint came meanwhile");
+    bed.index.forget_hint(&key("a"), stamp(6)).await.unwrap();
+    bed.index.forget_hint(&key("a"), stamp(6)).await.unwrap();
+    assert_eq!((kept(&bed).await.len(), bed.index.standing().1), (0, 0));
+}
+
+#[tokio::test]
+async fn hints_are_judged_as_first_hand_writes_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let fence = BucketFence { bucket: BUCKET, generation: 4, open: true };
+    bed.index.fence(fence).await.unwrap();
+    let hint = EntryWrite { generation: 4, ..write(&key("a"), stamp(1), Value::Tombstone) };
+    let fenced = EntryWrite { generation: 3, ..hint.clone() };
+    assert_eq!(bed.index.keep_hint(fenced).await.unwrap(), WriteReply::Fenced);
+    let late = EntryWrite { commit_by_ms: NOW_MS - 1, ..hint.clone() };
+    assert_eq!(bed.index.keep_hint(late).await.unwrap(), WriteReply::OutOfTime);
+    let mut ahead = hint.clone();
+    ahead.entry.order = Stamp::at_ms(NOW_MS + CLOCK_SKEW_MS_MAX + 2);
+    assert_eq!(bed.index.keep_hint(ahead).await.unwrap(), WriteReply::OutOfTime);
+    bed.clock.advance_ms(FIRST_HAND_AGE_MS_MAX + 1000);
+    assert_eq!(bed.index.keep_hint(hint.clone()).await.unwrap(), WriteReply::OutOfTime);
+    let mut empty = inline(&key("b"), Stamp::at_ms(NOW_MS + FIRST_HAND_AGE_MS_MAX), b"xyz");
+    (empty.inline, empty.generation) = (None, 4);
+    assert_eq!(bed.index.keep_hint(empty).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(kept(&bed).await, []);
+}
+
+#[tokio::test]
+async fn hints_list_by_name_and_page_by_register() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    for number in 0..20u64 {
+        let hint = inline(&key(&format!("{number:02}")), stamp(number + 1), b"xyz");
+        bed.index.keep_hint(hint).await.unwrap();
+    }
+    let request = ListRequest {
+        bucket: BUCKET,
+        shards: (0..4).map(Shard).collect(),
+        kind: RegisterKind::Object,
+        prefix: Bytes::from_static(b"1"),
+        start: ListStart::First,
+        limit: 100,
+        fold: None,
+    };
+    let listed = bed.index.list_hints(&request).await.unwrap().entries;
+    let names: Vec<_> = listed.iter().map(|(name, _)| name.clone()).collect();
+    let wanted: Vec<Bytes> = (10..20).map(|number| Bytes::from(number.to_string())).collect();
+    assert_eq!(names, wanted);
+    assert_eq!(bed.index.list(&request).await.unwrap().entries, []);
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = bed.index.hints(after.as_ref(), 7).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.key.clone());
+        all.extend(page.into_iter().map(|hint| hint.key));
+    }
+    assert!(all.len() == 20 && all.is_sorted(), "{all:?}");
+}
+
+#[tokio::test]
+async fn a_purged_bucket_takes_its_hints_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let other = RegisterKey { bucket: BucketId([6; 16]), ..key("a") };
+    for key in [key("a"), key("b"), other.clone()] {
+        bed.index.keep_hint(write(&key, stamp(1), Value::Tombstone)).await.unwrap();
+    }
+    let fence = BucketFence { bucket: BUCKET, generation: 4, open: false };
+    bed.index.fence(fence).await.unwrap();
+    bed.index.purge(BUCKET).await.unwrap();
+    assert_eq!(kept(&bed).await, [(other, stamp(1))]);
+    assert_eq!(bed.index.standing().1, 1);
+}
