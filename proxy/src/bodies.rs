@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
@@ -12,12 +12,14 @@ use futures::{FutureExt, Stream, StreamExt};
 use martlet_protocol::backend::ExtentStat;
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::{ExtentRef, overlap};
-use martlet_protocol::{ByteStream, DeviceId, Error, ErrorKind, PolicyId, Result};
+use martlet_protocol::{Backend, ByteStream, DeviceId, Error, PolicyId, Result};
 
+use crate::extents::{ExtentStream, Sought};
 use crate::store::Inner;
 
-/// Handoffs that are asked for an extent which its primaries don't have.
-const HANDOFFS_MAX: usize = 8;
+/// The next extent is opened when so much is left of this one: more than flows by while a holder is
+/// found, and little enough that a slow reader doesn't keep two streams for long.
+const AHEAD_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Inner {
     /// The manifest of a body in extents, loaded if it was spilled.
@@ -72,45 +74,12 @@ impl Inner {
         let Some((first, piece)) = pieces.pop_front() else {
             return Ok(futures::stream::empty().boxed());
         };
-        let left = piece.end - piece.start;
-        let current = self.open_extent(policy, first, piece).await?;
+        let current = ExtentStream::open(self, policy, first, piece).await?;
         if pieces.is_empty() {
-            return Ok(current);
+            return Ok(Box::pin(current));
         }
-        let mut reader =
-            Reader { inner: self.clone(), policy, pieces, current, left, ahead: Ahead::Nothing };
-        reader.open_ahead();
-        Ok(Box::pin(reader))
-    }
-
-    /// The devices that may have an extent: primaries, then handoffs.
-    fn holders(
-        &self,
-        policy: PolicyId,
-        extent: &ExtentRef,
-    ) -> Result<impl Iterator<Item = DeviceId> + '_> {
-        let ring = self.cluster.data(policy)?;
-        let partition = ring.partition(extent.id.placement());
-        let handoffs = std::iter::once(()).flat_map(move |()| ring.handoffs(partition));
-        Ok(ring.primaries(partition).chain(handoffs.take(HANDOFFS_MAX)))
-    }
-
-    /// Opens an extent on the first device that has it whole.
-    async fn open_extent(
-        &self,
-        policy: PolicyId,
-        extent: ExtentRef,
-        range: Range<u64>,
-    ) -> Result<ByteStream> {
-        let mut failure = None;
-        for device in self.holders(policy, &extent)? {
-            let node = self.cluster.node(device)?;
-            match node.read_extent(device, extent.id, range.clone()).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failure = Some(worse(failure, error)),
-            }
-        }
-        Err(lost(&extent, failure))
+        let (inner, current) = (self.clone(), Some(current));
+        Ok(Box::pin(Reader { inner, policy, pieces, current, ahead: Ahead::Nothing }))
     }
 
     /// Where an extent lies, and on which device.
@@ -119,37 +88,18 @@ impl Inner {
         policy: PolicyId,
         extent: ExtentRef,
     ) -> Result<(DeviceId, ExtentStat)> {
-        let mut failure = None;
-        for device in self.holders(policy, &extent)? {
-            match self.cluster.node(device)?.stat_extent(device, extent.id).await {
-                Ok(stat) => return Ok((device, stat)),
-                Err(error) => failure = Some(worse(failure, error)),
-            }
-        }
-        Err(lost(&extent, failure))
-    }
-}
-
-/// The failure that says more: a copy that is damaged or can't be reached, over one that isn't there.
-fn worse(before: Option<Error>, error: Error) -> Error {
-    match before {
-        Some(before) if error.kind() == ErrorKind::NotFound => before,
-        _ => error,
-    }
-}
-
-/// An entry names the extent, so "not found" is no answer to a client.
-fn lost(extent: &ExtentRef, failure: Option<Error>) -> Error {
-    match failure {
-        Some(error) if error.kind() != ErrorKind::NotFound => error,
-        _ => Error::internal(format!("extent {} is on none of its devices", extent.id)),
+        let sought = Sought { policy, extent, barred: &[], failure: None };
+        let ask = move |device, node: Arc<dyn Backend>| {
+            async move { node.stat_extent(device, extent.id).await }.boxed()
+        };
+        self.seek(sought, ask).await
     }
 }
 
 enum Ahead {
     Nothing,
-    Opening(BoxFuture<'static, Result<ByteStream>>, u64),
-    Open(ByteStream, u64),
+    Opening(BoxFuture<'static, Result<ExtentStream>>),
+    Open(ExtentStream),
     Failed(Error),
 }
 
@@ -158,35 +108,38 @@ struct Reader {
     inner: Arc<Inner>,
     policy: PolicyId,
     pieces: VecDeque<(ExtentRef, Range<u64>)>,
-    current: ByteStream,
-    /// Bytes that the current extent still owes.
-    left: u64,
+    /// None after an error.
+    current: Option<ExtentStream>,
     ahead: Ahead,
 }
 
 impl Reader {
+    /// Opens the next extent if the end of this one is near.
     fn open_ahead(&mut self) {
-        self.ahead = match self.pieces.pop_front() {
-            None => Ahead::Nothing,
-            Some((extent, piece)) => {
-                let (inner, policy) = (self.inner.clone(), self.policy);
-                let length = piece.end - piece.start;
-                let open = async move { inner.open_extent(policy, extent, piece).await };
-                Ahead::Opening(open.boxed(), length)
-            }
-        };
+        let near = self.current.as_ref().is_some_and(|current| current.left() <= AHEAD_BYTES);
+        if !near || !matches!(self.ahead, Ahead::Nothing) {
+            return;
+        }
+        if let Some((extent, piece)) = self.pieces.pop_front() {
+            let (inner, policy) = (self.inner.clone(), self.policy);
+            let open = async move { ExtentStream::open(&inner, policy, extent, piece).await };
+            self.ahead = Ahead::Opening(open.boxed());
+        }
     }
 
     fn poll_ahead(&mut self, context: &mut Context<'_>) {
-        if let Ahead::Opening(opening, length) = &mut self.ahead
+        self.open_ahead();
+        if let Ahead::Opening(opening) = &mut self.ahead
             && let Poll::Ready(opened) = opening.poll_unpin(context)
         {
-            let length = *length;
-            self.ahead = match opened {
-                Ok(stream) => Ahead::Open(stream, length),
-                Err(error) => Ahead::Failed(error),
-            };
+            self.ahead = opened.map_or_else(Ahead::Failed, Ahead::Open);
         }
+    }
+
+    fn fail(&mut self, error: Error) -> Poll<Option<Result<Bytes>>> {
+        self.current = None;
+        self.ahead = Ahead::Nothing;
+        Poll::Ready(Some(Err(error)))
     }
 }
 
@@ -194,35 +147,21 @@ impl Stream for Reader {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll_ahead(context);
         loop {
-            match self.current.poll_next_unpin(context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some(Ok(bytes))) => {
-                    let Some(left) = self.left.checked_sub(bytes.len() as u64) else {
-                        return Poll::Ready(Some(Err(Error::corrupt("an extent is too long"))));
-                    };
-                    self.left = left;
-                    return Poll::Ready(Some(Ok(bytes)));
-                }
-                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
-                Poll::Ready(None) if self.left > 0 => {
-                    return Poll::Ready(Some(Err(Error::corrupt("an extent ended early"))));
-                }
-                Poll::Ready(None) => self.current = futures::stream::empty().boxed(),
+            self.poll_ahead(context);
+            let Some(current) = &mut self.current else { return Poll::Ready(None) };
+            match ready!(current.poll_next_unpin(context)) {
+                Some(Ok(bytes)) => return Poll::Ready(Some(Ok(bytes))),
+                Some(Err(error)) => return self.fail(error),
+                None => {}
             }
             match std::mem::replace(&mut self.ahead, Ahead::Nothing) {
-                Ahead::Nothing => return Poll::Ready(None),
-                Ahead::Failed(error) => return Poll::Ready(Some(Err(error))),
+                Ahead::Nothing => self.current = None,
+                Ahead::Failed(error) => return self.fail(error),
+                Ahead::Open(next) => self.current = Some(next),
                 opening @ Ahead::Opening(..) => {
                     self.ahead = opening;
                     return Poll::Pending;
-                }
-                Ahead::Open(stream, length) => {
-                    self.current = stream;
-                    self.left = length;
-                    self.open_ahead();
-                    self.poll_ahead(context);
                 }
             }
         }

@@ -6,16 +6,16 @@
 //!                     └─────────────────┘ not empty, or its deleter is gone
 //! ```
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod cache;
+mod fence;
 
-use futures::future::try_join_all;
-use martlet_protocol::backend::{BucketFence, ListStart, RegisterView, Want};
+use std::sync::Arc;
+
+pub(crate) use cache::BucketCache;
+use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT, INDEX_SHARDS_MAX};
-use martlet_protocol::{BucketId, RegisterKey, RegisterKind, WriteId};
-use parking_lot::RwLock;
+use martlet_protocol::{BucketId, Given, Level, RegisterKey, WriteId};
 
 use crate::api::{NamedBucket, NewBucket};
 use crate::error::{Error, Result};
@@ -23,40 +23,8 @@ use crate::index::{Intent, Landed, Proposal, Step};
 use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk};
 
-/// Buckets that are remembered at once.
-const CACHED_MAX: usize = 10_000;
 /// A bucket that has been closing for so long has lost its deleter.
 const CLOSING_MS_MAX: u64 = 60_000;
-
-/// Buckets that were looked up lately.
-pub(crate) struct BucketCache {
-    kept_for: Duration,
-    known: RwLock<HashMap<String, (Instant, Arc<Bucket>)>>,
-}
-
-impl BucketCache {
-    pub(crate) fn new(kept_ms: u64) -> Self {
-        Self { kept_for: Duration::from_millis(kept_ms), known: RwLock::default() }
-    }
-
-    fn get(&self, name: &str) -> Option<Arc<Bucket>> {
-        let known = self.known.read();
-        let (since, bucket) = known.get(name)?;
-        (since.elapsed() < self.kept_for).then(|| bucket.clone())
-    }
-
-    fn put(&self, name: &str, bucket: Arc<Bucket>) {
-        let mut known = self.known.write();
-        if known.len() >= CACHED_MAX {
-            known.clear();
-        }
-        known.insert(name.to_owned(), (Instant::now(), bucket));
-    }
-
-    fn forget(&self, name: &str) {
-        self.known.write().remove(name);
-    }
-}
 
 fn root(name: &str) -> RegisterKey {
     RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, name)
@@ -72,13 +40,40 @@ fn bucket_of(view: &RegisterView) -> Option<&Bucket> {
 impl Inner {
     /// A bucket by its name, as it was a moment ago.
     pub(crate) async fn bucket(&self, name: &str) -> Result<Arc<Bucket>> {
-        if let Some(bucket) = self.buckets.get(name) {
-            return Ok(bucket);
+        let default = self.ask.level.unwrap_or_default();
+        let (mut bucket, mut given) = match self.buckets.get(name) {
+            Some(known) => known,
+            None => match self.look_up(name, default).await {
+                Err(error @ Error::Backend(_)) => {
+                    // What was known of it is better than nothing.
+                    let known = self.buckets.get_old(name);
+                    (
+                        known.filter(|known| self.level(known) != Level::Strict).ok_or(error)?,
+                        Given::Degraded,
+                    )
+                }
+                found => found?,
+            },
+        };
+        if self.level(&bucket) == Level::Strict && given != Given::Quorum {
+            (bucket, given) = self.look_up(name, Level::Strict).await?;
         }
-        let view = self.read(&root(name), Want::Entry).await?;
-        let bucket = Arc::new(bucket_of(&view).ok_or(Error::NoSuchBucket)?.clone());
-        self.buckets.put(name, bucket.clone());
+        self.note(given);
         Ok(bucket)
+    }
+
+    async fn look_up(&self, name: &str, level: Level) -> Result<(Arc<Bucket>, Given)> {
+        let (view, given) = self.read_given(&root(name), Want::Entry, level).await?;
+        let Some(bucket) = bucket_of(&view) else {
+            if given == Given::Quorum {
+                self.buckets.forget(name);
+            }
+            self.note(given);
+            return Err(Error::NoSuchBucket);
+        };
+        let bucket = Arc::new(bucket.clone());
+        self.buckets.put(name, bucket.clone(), given);
+        Ok((bucket, given))
     }
 
     /// A bucket that takes writes.
@@ -99,14 +94,15 @@ impl Inner {
             return Err(Error::NoSuchBucket);
         }
         if bucket.generation <= before.generation {
-            return Err(busy());
+            // Whoever opened it again did not come to tell enough of the replicas.
+            self.fence(&bucket, true).await?;
         }
         Ok(bucket)
     }
 
     fn root_intent<'a>(&self, key: &'a RegisterKey, write_id: WriteId) -> Intent<'a> {
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
-        Intent { key, write_id, generation: 0, commit_by_ms, claim: None }
+        Intent { key, write_id, generation: 0, commit_by_ms, level: Level::Strict, claim: None }
     }
 
     /// Opens a closing bucket again: the one that `closing` closed, or one that has been closing
@@ -136,43 +132,41 @@ impl Inner {
         self.decide(self.root_intent(&key, WriteId::random()), &mut evaluate).await?;
         let bucket = Arc::new(opened.ok_or_else(busy)?);
         self.fence(&bucket, true).await?;
-        self.buckets.put(name, bucket.clone());
+        self.buckets.put(name, bucket.clone(), Given::Quorum);
         Ok(bucket)
     }
 
-    /// Tells every device of the index which generation of a bucket it takes.
-    async fn fence(&self, bucket: &Bucket, open: bool) -> Result<()> {
-        let fence = BucketFence { bucket: bucket.id, generation: bucket.generation, open };
-        let devices = self.cluster.index().devices().iter().map(|device| device.id);
-        let told = devices
-            .map(|device| async move { self.cluster.node(device)?.fence(device, fence).await });
-        try_join_all(told).await?;
-        Ok(())
-    }
-
-    /// Whether a bucket holds no object.
-    async fn is_empty(&self, bucket: &Bucket) -> Result<bool> {
-        let paths = Paths::all(bucket, RegisterKind::Object);
-        let mut walk = Walk::new(self, &paths, ListStart::First, 100);
-        while let Some((_, entry)) = walk.next().await? {
-            if !entry.value.is_tombstone() {
-                return Ok(false);
-            }
+    /// Whether a bucket that was closed is empty, for good: all devices are closed to it, no shard
+    /// holds an object, and nothing is on its way from one device to another.
+    async fn found_empty(&self, bucket: &Bucket) -> Result<bool> {
+        if !self.fence(bucket, false).await? {
+            return Err(busy());
         }
+        if !self.is_empty(bucket).await? {
+            return Ok(false);
+        }
+        self.check_no_hints(bucket).await?;
         Ok(true)
     }
 
-    /// Deletes all registers of a bucket that is gone; their extents become the nodes' garbage. The
-    /// fence stands again at once: a write that began before may still be on its way.
-    async fn purge(&self, bucket: &Bucket) -> Result<()> {
-        for device in self.cluster.index().devices() {
-            self.cluster.node(device.id)?.purge_bucket(device.id, bucket.id).await?;
-        }
-        self.fence(bucket, false).await
+    /// Takes a bucket into `Closing`, from whoever else was at it.
+    async fn close(&self, name: &str) -> Result<(WriteId, Bucket)> {
+        let key = root(name);
+        let write_id = WriteId::random();
+        let mut closed = None;
+        let mut evaluate = |view: &RegisterView| {
+            let mut bucket = bucket_of(view).ok_or(Error::NoSuchBucket)?.clone();
+            bucket.state = BucketState::Closing;
+            bucket.generation += 1;
+            closed = Some(bucket.clone());
+            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+        };
+        self.decide(self.root_intent(&key, write_id), &mut evaluate).await?;
+        Ok((write_id, closed.ok_or_else(busy)?))
     }
 }
 
-fn busy() -> Error {
+pub(crate) fn busy() -> Error {
     martlet_protocol::Error::unavailable("the bucket is being deleted or changed").into()
 }
 
@@ -187,23 +181,25 @@ impl ObjectStore {
             let message = format!("shards are a power of two up to {INDEX_SHARDS_MAX}");
             return Err(Error::InvalidRequest(message));
         }
+        let inner = self.inner();
         let bucket = Bucket {
             id: BucketId::random(),
-            created_ms: self.inner.stamps.now_ms(),
+            created_ms: inner.stamps.now_ms(),
             generation: 1,
             state: BucketState::Open,
             index_shards: shards,
-            policy: self.inner.cluster.default_policy(),
+            policy: inner.cluster.default_policy(),
             owner: new.owner,
+            consistency: Level::default(),
         };
         let key = root(name);
-        let intent = self.inner.root_intent(&key, WriteId::random());
+        let intent = inner.root_intent(&key, WriteId::random());
         let mut evaluate = |view: &RegisterView| match bucket_of(view) {
             Some(there) => Err(Error::BucketExists { owner: there.owner.clone() }),
             None => Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket.clone()))))),
         };
-        let landed = self.inner.decide(intent, &mut evaluate).await;
-        self.inner.buckets.forget(name);
+        let landed = inner.decide(intent, &mut evaluate).await;
+        inner.buckets.forget(name);
         match landed? {
             Landed::At(_) => Ok(bucket),
             Landed::Kept(_) | Landed::Fenced => Err(busy()),
@@ -215,7 +211,7 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`].
     pub async fn bucket(&self, name: &str) -> Result<Arc<Bucket>> {
-        self.inner.bucket(name).await
+        self.inner().bucket(name).await
     }
 
     /// Deletes a bucket that holds no objects. Uploads that are still open go with it.
@@ -223,18 +219,15 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`], [`Error::BucketNotEmpty`].
     pub async fn delete_bucket(&self, name: &str) -> Result<()> {
-        let inner = &self.inner;
+        let inner = &self.inner();
         inner.buckets.forget(name);
         // Asked beforehand, so that the usual refusal disturbs no writer.
         if !inner.is_empty(&*inner.bucket(name).await?).await? {
             return Err(Error::BucketNotEmpty);
         }
-        let (closing, bucket) = self.close(name).await?;
+        let (closing, bucket) = inner.close(name).await?;
         inner.buckets.forget(name);
-        let empty = match inner.fence(&bucket, false).await {
-            Ok(()) => inner.is_empty(&bucket).await,
-            Err(error) => Err(error),
-        };
+        let empty = inner.found_empty(&bucket).await;
         if !matches!(empty, Ok(true)) {
             inner.reopen(name, Some(closing)).await?;
             return empty.and(Err(Error::BucketNotEmpty));
@@ -250,26 +243,43 @@ impl ObjectStore {
         let landed = inner.decide(intent, &mut evaluate).await;
         inner.buckets.forget(name);
         landed?;
-        if let Err(error) = inner.purge(&bucket).await {
-            tracing::warn!(bucket = name, %error, "registers of a deleted bucket are left behind");
-        }
+        inner.purge(&bucket).await;
         Ok(())
     }
 
-    /// Takes a bucket into `Closing`, from whoever else was at it.
-    async fn close(&self, name: &str) -> Result<(WriteId, Bucket)> {
+    /// Sets the consistency of requests that ask for none. A stricter one is in force once this
+    /// returns: proxies that have not heard of it are refused as soon as they write.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`], or too few nodes that answer.
+    pub async fn set_bucket_consistency(&self, name: &str, level: Level) -> Result<Bucket> {
+        let inner = self.inner();
         let key = root(name);
-        let write_id = WriteId::random();
-        let mut closed = None;
+        let mut set = None;
         let mut evaluate = |view: &RegisterView| {
             let mut bucket = bucket_of(view).ok_or(Error::NoSuchBucket)?.clone();
-            bucket.state = BucketState::Closing;
-            bucket.generation += 1;
-            closed = Some(bucket.clone());
+            if bucket.state == BucketState::Closing {
+                return Err(busy());
+            }
+            if bucket.consistency == level {
+                set = Some(bucket);
+                return Ok(Step::Keep);
+            }
+            bucket.consistency = level;
+            if level == Level::Strict {
+                bucket.generation += 1;
+            }
+            set = Some(bucket.clone());
             Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
         };
-        self.inner.decide(self.inner.root_intent(&key, write_id), &mut evaluate).await?;
-        Ok((write_id, closed.ok_or_else(busy)?))
+        let landed = inner.decide(inner.root_intent(&key, WriteId::random()), &mut evaluate).await;
+        inner.buckets.forget(name);
+        landed?;
+        let bucket = set.ok_or_else(busy)?;
+        if level == Level::Strict {
+            inner.fence(&bucket, true).await?;
+        }
+        Ok(bucket)
     }
 
     /// Buckets by name, above `after`, and whether there are more.
@@ -284,7 +294,9 @@ impl ObjectStore {
     ) -> Result<(Vec<NamedBucket>, bool)> {
         let paths = Paths::root(prefix);
         let start = after.map_or(ListStart::First, |name| ListStart::After(name.to_owned().into()));
-        let mut walk = Walk::new(&self.inner, &paths, start, limit.saturating_add(1));
+        let inner = self.inner();
+        let level = inner.ask.level.unwrap_or_default();
+        let mut walk = Walk::new(&inner, &paths, start, limit.saturating_add(1), level);
         let mut buckets = Vec::new();
         while let Some((name, entry)) = walk.next().await? {
             let Value::Bucket(bucket) = entry.value else { continue };

@@ -10,10 +10,11 @@ use martlet_protocol::limits::{COMMIT_WINDOW_MS, PUT_BYTES_MAX};
 use crate::api::{
     CopyObject, Deleted, Incoming, ReadConditions, Selection, WriteConditions, Written,
 };
+use crate::bucket::busy;
 use crate::error::{Error, Result};
 use crate::index::{Landed, Proposal, Step};
 use crate::put::object_of;
-use crate::store::ObjectStore;
+use crate::store::{Inner, ObjectStore};
 
 impl ObjectStore {
     /// Deletes an object. Without conditions, one that isn't there is no error.
@@ -26,11 +27,12 @@ impl ObjectStore {
         key: &str,
         conditions: &WriteConditions,
     ) -> Result<Deleted> {
-        let inner = &self.inner;
+        let inner = &self.inner();
         let mut site = inner.site(bucket, key).await?;
-        if conditions.is_empty() {
-            // A key that isn't there needs no tombstone.
-            let view = inner.read(&site.key, Want::Entry).await?;
+        if conditions.is_empty() && inner.cluster.index().replicas() == 1 {
+            // A key that isn't there needs no tombstone. With more replicas there may be one that
+            // is out and has it, or a hint that was not delivered yet.
+            let view = inner.read(&site.key, Want::Entry, inner.level(&site.bucket)).await?;
             if object_of(&view).is_none() {
                 return Ok(Deleted { stamp: None });
             }
@@ -58,7 +60,7 @@ impl ObjectStore {
                 Landed::Fenced => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
             }
         }
-        Err(Error::NoSuchBucket)
+        Err(busy())
     }
 
     /// Gives an object other tags. Its bytes stay where they are: the entry is a new write, and the
@@ -72,7 +74,7 @@ impl ObjectStore {
         key: &str,
         tags: Vec<(String, String)>,
     ) -> Result<Written> {
-        let inner = &self.inner;
+        let inner = &self.inner();
         let mut site = inner.site(bucket, key).await?;
         let write_id = WriteId::random();
         let mut tagged: Option<Object> = None;
@@ -91,7 +93,7 @@ impl ObjectStore {
                 _ => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
             }
         }
-        Err(Error::NoSuchBucket)
+        Err(busy())
     }
 
     /// Copies an object. The copy has extents of its own (rule X1); its bytes are checked against
@@ -108,8 +110,9 @@ impl ObjectStore {
                 "a copy of an object onto itself has to change something about it".into(),
             ));
         }
-        let site = self.inner.site(bucket, key).await?;
-        let found = self.inner.find(from_bucket, from_key, Want::EntryAndInline).await?;
+        let inner = self.inner();
+        let site = inner.site(bucket, key).await?;
+        let found = inner.find(from_bucket, from_key, Want::EntryAndInline).await?;
         let source: Arc<Object> = found.object.clone();
         copy.source_conditions.check_source(&source)?;
         if source.size > PUT_BYTES_MAX {
@@ -121,7 +124,7 @@ impl ObjectStore {
         };
         let expected = expected(&source, &compute);
         let body = Incoming {
-            bytes: self.inner.open(&found, 0..source.size).await?,
+            bytes: inner.open(&found, 0..source.size).await?,
             size: Some(source.size),
             md5: match source.etag {
                 ETag::Md5(md5) => Some(md5),
@@ -137,7 +140,7 @@ impl ObjectStore {
             attributes
         });
         attributes.tags = tags;
-        let written = self.inner.put_at(site, key, body, attributes, &copy.conditions).await;
+        let written = inner.put_at(site, key, body, attributes, &copy.conditions).await;
         written.map_err(|error| match error {
             Error::BadDigest | Error::BadChecksum(_) | Error::Body(_) => {
                 martlet_protocol::Error::corrupt("the source of the copy is not what was written")
@@ -146,20 +149,22 @@ impl ObjectStore {
             other => other,
         })
     }
+}
 
+impl Inner {
     /// Selected bytes of an object as a body of its own.
     pub(crate) async fn source_of(
-        &self,
+        self: &Arc<Self>,
         source: &(String, String),
         conditions: &ReadConditions,
         selection: Selection,
     ) -> Result<Incoming> {
-        let found = self.inner.find(&source.0, &source.1, Want::EntryAndInline).await?;
+        let found = self.find(&source.0, &source.1, Want::EntryAndInline).await?;
         conditions.check_source(&found.object)?;
-        let selected = self.inner.select(&found.object, selection).await?;
+        let selected = self.select(&found.object, selection).await?;
         let size = selected.range.end - selected.range.start;
         Ok(Incoming {
-            bytes: self.inner.open(&found, selected.range).await?,
+            bytes: self.open(&found, selected.range).await?,
             size: Some(size),
             md5: None,
             compute: Vec::new(),

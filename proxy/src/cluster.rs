@@ -1,6 +1,6 @@
 //! Who there is: the rings, and the node behind each device.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use martlet_protocol::{Backend, DeviceId, Error, PolicyId, Result};
@@ -13,6 +13,10 @@ pub struct Cluster {
     data: BTreeMap<PolicyId, Arc<Ring>>,
     default_policy: PolicyId,
     nodes: HashMap<DeviceId, Arc<dyn Backend>>,
+    /// The node that each device is part of, by its name in the rings.
+    names: HashMap<DeviceId, Arc<str>>,
+    /// Nodes with devices on the index ring.
+    index_nodes: usize,
 }
 
 impl Cluster {
@@ -35,13 +39,18 @@ impl Cluster {
         if let Some(device) = devices.map(|device| device.id).find(|id| !nodes.contains_key(id)) {
             return Err(Error::invalid(format!("no node is known for device {device}")));
         }
+        let devices = std::iter::once(&index).chain(&data).flat_map(|ring| ring.devices());
+        let names = devices.map(|device| (device.id, device.node.name.as_str().into())).collect();
+        let index_nodes: HashSet<&str> =
+            index.devices().iter().map(|device| device.node.name.as_str()).collect();
+        let index_nodes = index_nodes.len();
         let count = data.len();
         let data: BTreeMap<_, _> =
             data.into_iter().map(|ring| (ring.identity().policy, ring)).collect();
         if data.len() != count {
             return Err(Error::invalid("two data rings are of the same policy"));
         }
-        Ok(Self { index, data, default_policy, nodes })
+        Ok(Self { index, data, default_policy, nodes, names, index_nodes })
     }
 
     /// The ring that places index entries.
@@ -60,6 +69,16 @@ impl Cluster {
     /// The policy of new buckets.
     pub fn default_policy(&self) -> PolicyId {
         self.default_policy
+    }
+
+    /// The name of the node that a device is part of; devices of one node fail together.
+    pub fn node_name(&self, device: DeviceId) -> Option<&str> {
+        self.names.get(&device).map(AsRef::as_ref)
+    }
+
+    /// How many nodes have devices on the index ring.
+    pub(crate) fn index_nodes(&self) -> usize {
+        self.index_nodes
     }
 
     /// The node behind a device.

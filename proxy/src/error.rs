@@ -77,6 +77,9 @@ pub enum Error {
     /// The request contradicts itself or the object that it speaks of.
     #[error("{0}")]
     InvalidRequest(String),
+    /// An argument of the request makes no sense.
+    #[error("{0}")]
+    InvalidArgument(String),
     /// The client's body ended in an error of its own; the source says which.
     #[error("the request body failed: {0}")]
     Body(martlet_protocol::Error),

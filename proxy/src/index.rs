@@ -1,28 +1,40 @@
 //! Registers, over their primaries: quorum reads, plain writes and ballots (rules R3, R4, R5, R7).
 //!
-//! With one replica a quorum is that replica's word, and every shortcut below comes to a single
-//! call. With more, replies that agree need no second round; replies that differ are settled by a
-//! ballot that leaves the winner on a quorum before anyone is told of it.
+//! Replies that agree need no second round; replies that differ are settled before anyone is told
+//! of them, so that the winner is on a quorum. Nothing waits for a replica that others can do
+//! without, and every call ends in time.
 //!
-//! * [`plain`]: plain writes; [`ballot`]: conditional ones, and whatever replicas differ on.
+//! * [`place`]: where a register lives, and calls to the devices there.
+//! * [`read`]: reads at a level; [`settle`]: what replicas differ on; [`degraded`]: what happens when
+//!   primaries are out.
+//! * [`after`]: reads that wait for what their client has seen.
+//! * [`plain`]: plain writes, with [`contended`] keys; [`ballot`]: conditional ones.
 //! * [`verdicts`]: what came of one write on each replica, counted.
 
+mod after;
 mod ballot;
+mod contended;
+mod degraded;
+mod place;
 mod plain;
+mod read;
+mod settle;
 mod verdicts;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::join_all;
-use futures::stream::{FuturesUnordered, StreamExt};
-use martlet_protocol::backend::{Backend, EntryWrite, RegisterView, Want};
+use martlet_protocol::backend::{Backend, EntryWrite, RegisterView};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp, WriteId};
+use martlet_protocol::{Error, Level, RegisterKey, Stamp, WriteId};
+use tokio::time::Instant;
 
+pub(crate) use self::contended::Contended;
+pub(crate) use self::place::{Calls, Place, Role};
 use self::verdicts::Verdicts;
-use crate::quorum::{Progress, QuorumTally};
 use crate::store::Inner;
 
 /// Rounds that one write may take before it gives way.
@@ -37,6 +49,8 @@ pub(crate) struct Intent<'a> {
     pub(crate) generation: u64,
     /// Refused past this time (rule X2).
     pub(crate) commit_by_ms: u64,
+    /// What to do when a quorum of primaries is out; ballots need one at every level.
+    pub(crate) level: Level,
     /// Set before the first replica is told.
     pub(crate) claim: Option<&'a AtomicBool>,
 }
@@ -61,6 +75,11 @@ impl Proposal {
     /// A value without inline bytes.
     pub(crate) fn of(value: Value) -> Self {
         Self { value, inline: None, keep_body: false }
+    }
+
+    /// What is there already, once more: who took it first-hand knows what it left behind.
+    fn again(value: Value, inline: Option<Bytes>) -> Self {
+        Self { value, inline, keep_body: true }
     }
 }
 
@@ -87,15 +106,17 @@ pub(crate) struct Failed {
     pub(crate) error: crate::Error,
     /// Some replica may hold it all the same.
     pub(crate) maybe_written: bool,
+    /// Some replica says that the bucket has moved on.
+    pub(crate) fenced: bool,
 }
 
 impl Failed {
     fn clean(error: impl Into<crate::Error>) -> Self {
-        Self { error: error.into(), maybe_written: false }
+        Self { error: error.into(), maybe_written: false, fenced: false }
     }
 
     fn unknown(error: impl Into<crate::Error>) -> Self {
-        Self { error: error.into(), maybe_written: true }
+        Self { error: error.into(), maybe_written: true, fenced: false }
     }
 }
 
@@ -113,88 +134,46 @@ fn winner(views: Vec<RegisterView>) -> (RegisterView, bool) {
 }
 
 impl Inner {
-    fn primaries(&self, key: &RegisterKey) -> impl ExactSizeIterator<Item = DeviceId> + '_ {
-        let ring = self.cluster.index();
-        ring.primaries(ring.partition(key.placement()))
+    pub(crate) fn call_time(&self) -> Duration {
+        Duration::from_millis(self.options.index_call_ms)
     }
 
-    /// Asks all primaries, until a quorum has answered or can't any more.
-    async fn gather<'a, T, F>(
-        &'a self,
-        key: &RegisterKey,
-        ask: impl Fn(DeviceId, &'a dyn Backend) -> F,
-    ) -> Result<Vec<T>>
-    where
-        F: Future<Output = Result<T>> + Send,
-    {
-        let primaries = self.primaries(key);
-        let mut tally = QuorumTally::majority(primaries.len());
-        let mut asked = FuturesUnordered::new();
-        for device in primaries {
-            asked.push(ask(device, &**self.cluster.node(device)?));
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_millis(self.options.index_patience_ms)
+    }
+
+    pub(crate) fn hedge_time(&self) -> Duration {
+        Duration::from_millis(self.options.index_hedge_ms)
+    }
+
+    /// Tells all primaries, and waits until a quorum has the write, or until it can be told that
+    /// this takes too long. Those who are slower get it behind the reply.
+    async fn tell(&self, place: &Place, write: &EntryWrite) -> Verdicts {
+        let mut verdicts = Verdicts::of(place.primaries.len());
+        let mut calls = Calls::new();
+        for &device in &place.primaries {
+            let write = write.clone();
+            let call = move |node: Arc<dyn Backend>| async move { node.write(device, write).await };
+            calls.push(device, Role::Primary, place.call(device, self.call_time(), call));
         }
-        let mut replies = Vec::with_capacity(asked.len());
-        let mut failure = None;
-        while let Some(reply) = asked.next().await {
-            let progress = tally.push(reply.is_ok());
-            match reply {
-                Ok(reply) => replies.push(reply),
-                Err(error) => failure = Some(error),
+        let began = Instant::now();
+        let mut deadline = began + self.patience();
+        while let Ok(Some((device, _, reply))) = self.reply(&mut calls, deadline).await {
+            verdicts.push(device, reply);
+            deadline = deadline.min(self.give_up_at(&calls, began));
+            if verdicts.is_met_by(verdicts.stored + verdicts.superseded) {
+                return verdicts;
             }
-            match progress {
-                Progress::Undecided => {}
-                Progress::Met => return Ok(replies),
-                Progress::Impossible => break,
+            if verdicts.is_met_by(verdicts.answered) {
+                // Enough have spoken to go on; the others may make that unnecessary.
+                deadline = deadline.min(Instant::now() + self.hedge_time());
             }
         }
-        Err(failure.unwrap_or_else(|| Error::unavailable("the register has no primaries")))
-    }
-
-    /// What a quorum of primaries holds (rule R5).
-    pub(crate) async fn read(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        let mut primaries = self.primaries(key);
-        if let (1, Some(device)) = (primaries.len(), primaries.next()) {
-            return self.cluster.node(device)?.read(device, key, want).await;
+        if !calls.waiting().is_empty() {
+            self.note_silence(&calls, began);
+            verdicts.leave_silent();
         }
-        let views =
-            self.gather(key, |device, node| async move { node.read(device, key, want).await });
-        match winner(views.await?) {
-            (view, true) => Ok(view),
-            (_, false) => self.settle(key).await,
-        }
-    }
-
-    /// Leaves the winner of replies that differ on a quorum.
-    async fn settle(&self, key: &RegisterKey) -> Result<RegisterView> {
-        let commit_by_ms = u64::MAX;
-        let intent = Intent {
-            key,
-            write_id: WriteId::random(),
-            generation: u64::MAX,
-            commit_by_ms,
-            claim: None,
-        };
-        match self.decide(intent, &mut |_| Ok(Step::Keep)).await {
-            Ok(Landed::Kept(view)) => Ok(view),
-            Ok(_) => Err(Error::unavailable("replicas differ, and could not be settled")),
-            Err(Failed { error: crate::Error::Backend(error), .. }) => Err(error),
-            Err(failed) => Err(Error::unavailable(failed.error.to_string())),
-        }
-    }
-
-    /// Tells all primaries, and waits for all: a third replica that is merely slow should hold the
-    /// write too.
-    async fn tell(&self, write: EntryWrite) -> Result<Verdicts> {
-        let mut primaries = self.primaries(&write.key);
-        if let (1, Some(device)) = (primaries.len(), primaries.next()) {
-            let reply = self.cluster.node(device)?.write(device, write).await;
-            return Ok(Verdicts::of(vec![reply]));
-        }
-        let mut told = Vec::new();
-        for device in self.primaries(&write.key) {
-            told.push(self.cluster.node(device)?.write(device, write.clone()));
-        }
-        Ok(Verdicts::of(join_all(told).await))
+        verdicts
     }
 }
 

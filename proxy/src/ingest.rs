@@ -12,27 +12,23 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::entry::Checksum;
 use martlet_protocol::extent::{ExtentRef, ExtentRole, Owner};
 use martlet_protocol::limits::{EXTENT_BYTES_MAX, PUT_BYTES_MAX};
 use martlet_protocol::{BucketId, ErrorKind, ExtentId, PolicyId, UploadId, WriteId};
-use parking_lot::Mutex;
 
 use crate::api::Incoming;
 use crate::error::{Error, Result};
+use crate::extents::{self, Fanout};
 use crate::hashing::Hashing;
-use crate::pipe::{Permit, Pipe, Tap, pipe};
-use crate::quorum::{Progress, QuorumTally};
 use crate::store::Inner;
 use crate::unclaimed::Unclaimed;
 
 /// Extents that may be in flight for one body.
 const EXTENTS_IN_FLIGHT: usize = 2;
-/// Devices that are tried in place of one that takes no extent.
-const HANDOFFS_MAX: usize = 4;
 
 /// Whose bytes come in, and where they go.
 #[derive(Clone, Copy)]
@@ -174,7 +170,7 @@ struct Outflow<'a> {
     unclaimed: &'a Unclaimed,
     writing: Writing,
     written: Vec<ExtentRef>,
-    current: Vec<Pipe>,
+    current: Option<Fanout>,
     /// Bytes that the current extent still takes.
     room: u64,
     sent: u64,
@@ -188,7 +184,7 @@ impl<'a> Outflow<'a> {
             unclaimed,
             writing: FuturesOrdered::new(),
             written: Vec::new(),
-            current: Vec::new(),
+            current: None,
             room: 0,
             sent: 0,
         }
@@ -236,40 +232,38 @@ impl<'a> Outflow<'a> {
             }
             let length = usize::try_from(self.room).map_or(chunk.len(), |r| r.min(chunk.len()));
             let piece = chunk.split_to(length);
-            let permit = self.permit(length).await?;
-            for pipe in &self.current {
-                alongside(&mut self.writing, &mut self.written, pipe.ready()).await?;
-                pipe.push(piece.clone(), permit.clone());
-            }
+            self.push(&piece).await?;
             self.room -= length as u64;
             self.sent += length as u64;
         }
         Ok(())
     }
 
-    /// Waits for a share of the bytes that all writes may hold.
-    async fn permit(&mut self, bytes: usize) -> Result<Permit> {
-        let bytes = bytes.min(self.inner.options.buffer_bytes_max.max(1));
+    /// Hands a piece to all copies of the current extent, once there is room for it.
+    async fn push(&mut self, piece: &Bytes) -> Result<()> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        let bytes = piece.len().min(self.inner.options.buffer_bytes_max.max(1));
         let share = u32::try_from(bytes).unwrap_or(u32::MAX);
         let acquired = self.inner.buffer.clone().acquire_many_owned(share);
-        let permit = alongside(&mut self.writing, &mut self.written, acquired).await?;
-        Ok(permit.ok().map(Arc::new))
+        let ready = async {
+            let permit = current.while_waiting(acquired).await.ok().map(Arc::new);
+            current.room().await;
+            permit
+        };
+        let permit = alongside(&mut self.writing, &mut self.written, ready).await?;
+        current.push(piece, &permit);
+        Ok(())
     }
 
     fn end_extent(&mut self) {
-        self.current.drain(..).for_each(Pipe::finish);
+        if let Some(current) = self.current.take() {
+            current.finish();
+        }
     }
 
-    /// Opens the next extent on as many devices as its policy has replicas.
+    /// Begins the next extent, on as many devices as its policy has replicas.
     fn begin_extent(&mut self, left: Option<u64>) -> Result<()> {
         let id = ExtentId::random();
-        let ring = self.inner.cluster.data(self.to.policy)?;
-        let mut taps = Vec::new();
-        for device in ring.primaries(ring.partition(id.placement())) {
-            let (pipe, tap) = pipe();
-            self.current.push(pipe);
-            taps.push((device, tap));
-        }
         let owner = Owner {
             bucket: self.to.bucket,
             key: self.to.key.to_owned(),
@@ -280,10 +274,10 @@ impl<'a> Outflow<'a> {
         };
         let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
         let extent = NewExtent { id, owner, length };
-        let (inner, placed) = (self.inner.clone(), self.unclaimed.placed());
-        let policy = self.to.policy;
-        let write = async move { inner.write_extent(policy, extent, taps, &placed).await };
-        self.writing.push_back(Box::pin(write));
+        let placed = self.unclaimed.placed();
+        let (current, write) = extents::begin(self.inner, self.to.policy, extent, placed)?;
+        self.current = Some(current);
+        self.writing.push_back(write);
         self.room = EXTENT_BYTES_MAX;
         Ok(())
     }
@@ -304,57 +298,3 @@ async fn alongside<F: Future>(
         }
     }
 }
-
-impl Inner {
-    /// Writes an extent to a majority of its replicas or better (rule X5).
-    async fn write_extent(
-        &self,
-        policy: PolicyId,
-        extent: NewExtent,
-        taps: Vec<(martlet_protocol::DeviceId, Tap)>,
-        placed: &Placed,
-    ) -> Result<ExtentRef, martlet_protocol::Error> {
-        let ring = self.cluster.data(policy)?;
-        let handoffs = ring.handoffs(ring.partition(extent.id.placement())).take(HANDOFFS_MAX);
-        let handoffs = Mutex::new(handoffs);
-        let mut tally = QuorumTally::majority(taps.len());
-        let copies = taps.into_iter().map(|(device, tap)| {
-            let (extent, handoffs) = (&extent, &handoffs);
-            async move {
-                let mut device = device;
-                loop {
-                    placed.lock().push((device, extent.id));
-                    let node = self.cluster.node(device)?;
-                    let error = match node.write_extent(device, extent.clone(), tap.stream()).await
-                    {
-                        Ok(reference) => return Ok(reference),
-                        Err(error) => error,
-                    };
-                    if !matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable) {
-                        return Err(error);
-                    }
-                    tracing::debug!(%device, %error, "an extent goes to the next device");
-                    let next = handoffs.lock().next();
-                    match next.filter(|_| tap.rewind()) {
-                        Some(next) => device = next,
-                        None => return Err(error),
-                    }
-                }
-            }
-        });
-        let mut outcome = Err(martlet_protocol::Error::unavailable("the extent has no primaries"));
-        for copy in join_all(copies).await {
-            tally.push(copy.is_ok());
-            outcome = if outcome.is_ok() { outcome } else { copy };
-        }
-        match (tally.progress(), outcome) {
-            (Progress::Met, outcome) | (_, outcome @ Err(_)) => outcome,
-            (_, Ok(_)) => {
-                Err(martlet_protocol::Error::unavailable("too few devices took the extent"))
-            }
-        }
-    }
-}
-
-/// Where extents may have been written.
-pub(crate) type Placed = Mutex<Vec<(martlet_protocol::DeviceId, ExtentId)>>;

@@ -14,6 +14,9 @@
 //!                  cluster                          rings, and the node behind each device
 //! ```
 //!
+//! An operation works on the rings as they are when it begins, at the level that its [`Session`]
+//! asks for, and notes there what it could be given.
+//!
 //! Every write ends in one entry. Its extents are on disk and everything the client said about its
 //! body has been checked before the entry is written; if it never is, they are deleted again.
 
@@ -25,6 +28,7 @@ mod cluster;
 mod conditions;
 mod digest;
 pub mod error;
+mod extents;
 mod hashing;
 mod index;
 mod ingest;
@@ -40,6 +44,7 @@ mod put;
 pub mod quorum;
 mod range;
 mod read;
+mod session;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -51,4 +56,5 @@ pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use options::StoreOptions;
 pub use quorum::{Progress, QuorumTally};
+pub use session::{Ask, ReadAfter, Session};
 pub use store::ObjectStore;

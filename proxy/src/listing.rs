@@ -43,7 +43,8 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
     pub async fn list(&self, bucket: &str, list: ListObjects) -> Result<ObjectPage> {
-        let bucket = self.inner.bucket(bucket).await?;
+        let inner = self.inner();
+        let bucket = inner.bucket(bucket).await?;
         let mut page = ObjectPage::default();
         if list.limit == 0 {
             return Ok(page);
@@ -53,7 +54,9 @@ impl ObjectStore {
         let mut paths = Paths::all(&bucket, RegisterKind::Object).below(prefix);
         paths.fold = Some(Bytes::copy_from_slice(delimiter)).filter(|fold| !fold.is_empty());
         let expected = list.limit.saturating_add(1);
-        let mut walk = Walk::new(&self.inner, &paths, start(&list, delimiter), expected);
+        let mut walk =
+            Walk::new(&inner, &paths, start(&list, delimiter), expected, inner.level(&bucket));
+        walk.honour(inner.ask.read_after);
         while let Some((name, entry)) = walk.next().await? {
             let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
             let Value::Object(object) = entry.value else {

@@ -56,6 +56,13 @@ impl Merge {
         }
     }
 
+    /// Goes on without a device, and without what it said and was not yet given out.
+    pub(crate) fn leave_out(&mut self, at: usize) {
+        let source = &mut self.sources[at];
+        source.more = false;
+        source.page = Vec::new().into_iter();
+    }
+
     /// Takes a device's page in.
     pub(crate) fn refill(&mut self, at: usize, reply: ListReply) {
         let source = &mut self.sources[at];

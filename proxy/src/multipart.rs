@@ -6,25 +6,28 @@
 //! after a completion; the registers of the chosen are removed without their bytes.
 //!
 //! * [`part`]: parts come in and are listed.
-//! * [`complete`]: parts are chosen, and the decision is driven to its end by whoever finds it.
+//! * [`complete`]: parts are chosen, and what comes of them is decided.
+//! * [`drive`]: a decision is driven to its end by whoever finds it.
 //! * [`list`]: open uploads.
 
 mod complete;
+mod drive;
 mod list;
 mod part;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use complete::Driver;
+use drive::Driver;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{
     Body, Bucket, ChecksumAlgorithm, ChecksumKind, Entry, Upload, UploadState, Value,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{RegisterKey, UploadId, WriteId};
+use martlet_protocol::{Level, RegisterKey, UploadId, WriteId};
 
 use crate::api::{NewUpload, UploadInfo};
+use crate::bucket::busy;
 use crate::error::{Error, Result};
 use crate::index::{Intent, Landed, Proposal, Step};
 use crate::store::{Inner, ObjectStore, check_key};
@@ -36,6 +39,8 @@ pub(crate) struct Place<'a> {
     id: UploadId,
     bucket: Arc<Bucket>,
     key: RegisterKey,
+    /// The level that was asked for, if any was.
+    asked: Option<Level>,
 }
 
 impl Place<'_> {
@@ -50,8 +55,13 @@ impl Place<'_> {
             write_id,
             generation: self.bucket.generation,
             commit_by_ms,
+            level: self.level(),
             claim: None,
         }
+    }
+
+    fn level(&self) -> Level {
+        self.asked.unwrap_or(self.bucket.consistency)
     }
 }
 
@@ -98,11 +108,11 @@ impl Inner {
         check_key(key)?;
         let bucket = self.open_bucket(name).await?;
         let register = RegisterKey::upload(bucket.id, bucket.index_shards, key, id);
-        Ok(Place { name, object_key: key, id, bucket, key: register })
+        Ok(Place { name, object_key: key, id, bucket, key: register, asked: self.ask.level })
     }
 
     async fn upload(&self, place: &Place<'_>) -> Result<Upload> {
-        let view = self.read(&place.key, Want::Entry).await?;
+        let view = self.read(&place.key, Want::Entry, place.level()).await?;
         upload_of(&view).cloned().ok_or(Error::NoSuchUpload)
     }
 
@@ -157,7 +167,7 @@ impl Inner {
                 _ => bucket = self.refreshed(place.name, &bucket).await?,
             }
         }
-        Err(Error::NoSuchBucket)
+        Err(busy())
     }
 }
 
@@ -180,7 +190,7 @@ impl ObjectStore {
         new: NewUpload,
     ) -> Result<UploadInfo> {
         check_kind(new.checksum)?;
-        let inner = &self.inner;
+        let inner = &self.inner();
         let now_ms = inner.stamps.now_ms();
         let mut place = inner.place(bucket, key, new_id(now_ms)).await?;
         let upload = Upload {
@@ -201,7 +211,7 @@ impl ObjectStore {
                 _ => place.bucket = inner.refreshed(bucket, &place.bucket).await?,
             }
         }
-        Err(Error::NoSuchBucket)
+        Err(busy())
     }
 
     /// Gives an upload up, and frees its parts.
@@ -209,7 +219,7 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchUpload`] when it isn't open: completed, aborted, or never there.
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<()> {
-        let inner = &self.inner;
+        let inner = &self.inner();
         let place = inner.place(bucket, key, upload).await?;
         let _turn = inner.uploads.lock(&place.key).await;
         let before = inner.upload(&place).await?;

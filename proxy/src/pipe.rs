@@ -1,10 +1,15 @@
 //! A pipe of bytes from a body to a device: bounded, and able to begin again from its start for as
 //! long as little has flowed, so that a device which refuses an extent can be replaced by the next.
+//!
+//! Three ends look at a pipe: who puts bytes in ([`Pipe`]), who asks a device to take them ([`Tap`],
+//! which gives one [`Flow`] after another) and who judges how it goes ([`Gauge`]). Bytes count
+//! against the budget of all writes until a device has taken them.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::Stream;
@@ -13,12 +18,16 @@ use martlet_protocol::limits::{CHUNK_BYTES, PACKED_BYTES_MAX};
 use martlet_protocol::{ByteStream, Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// What may wait in a pipe before its writer has to.
 const WAITING_COST_MAX: usize = 4 * CHUNK_BYTES;
 /// What is kept for a second beginning: every packed extent is, unless it came in tiny pieces.
 #[expect(clippy::cast_possible_truncation, reason = "little more than one MiB")]
 const REPLAY_COST_MAX: usize = PACKED_BYTES_MAX as usize + 256 * PIECE_BYTES;
+/// How long a device has to refuse an extent before more of it goes out than can be given to another:
+/// little more than a round trip, and less than it takes to fill the pipe.
+const REFUSAL_TIME: Duration = Duration::from_millis(5);
 /// What keeping a piece costs besides its bytes: a client may send them one by one.
 const PIECE_BYTES: usize = 128;
 
@@ -28,42 +37,102 @@ pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
 /// The end that bytes go into; dropped before [`Pipe::finish`], it breaks off.
 pub(crate) struct Pipe(Arc<Mutex<State>>);
 
-/// The end that bytes come out of.
+/// The end that bytes come out of; dropped, nobody reads any more.
 pub(crate) struct Tap(Arc<Mutex<State>>);
 
-#[derive(Default)]
+/// Shows how a pipe stands.
+#[derive(Clone)]
+pub(crate) struct Gauge(Arc<Mutex<State>>);
+
+/// How far the bytes have come that go into a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// There may be more.
+    Open,
+    /// All are in.
+    Finished,
+    /// The rest will never come.
+    Broken,
+}
+
+/// How a pipe stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    /// What waits in it, with the cost of keeping it.
+    pub(crate) waiting_cost: usize,
+    /// Bytes that were taken out since the last beginning.
+    pub(crate) taken_bytes: u64,
+    /// When last a byte was taken out, or put in where there was none.
+    pub(crate) moved_at: Instant,
+    /// Whether a device waits for bytes that aren't there.
+    pub(crate) hungry: bool,
+    /// How far the bytes have come that go in.
+    pub(crate) input: Input,
+    /// Whether nobody reads any more.
+    pub(crate) abandoned: bool,
+}
+
 struct State {
     waiting: VecDeque<(Bytes, Permit)>,
-    /// What waits, with the cost of keeping it.
     waiting_cost: usize,
     taken: Vec<Bytes>,
     /// What was taken since the beginning, as if it had been kept.
     taken_cost: usize,
-    finished: bool,
-    broken: bool,
+    taken_bytes: u64,
+    moved_at: Instant,
+    input: Input,
     abandoned: bool,
+    /// No second beginning is wanted.
+    settled: bool,
+    /// Which beginning this is: flows of earlier ones take nothing more.
+    beginning: u32,
+    cut: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
+    /// Waits for a cut.
+    watcher: Option<Waker>,
 }
 
 /// A new pipe.
 pub(crate) fn pipe() -> (Pipe, Tap) {
-    let state = Arc::new(Mutex::new(State::default()));
+    let state = Arc::new(Mutex::new(State {
+        waiting: VecDeque::new(),
+        waiting_cost: 0,
+        taken: Vec::new(),
+        taken_cost: 0,
+        taken_bytes: 0,
+        moved_at: Instant::now(),
+        input: Input::Open,
+        abandoned: false,
+        settled: false,
+        beginning: 0,
+        cut: false,
+        reader: None,
+        writer: None,
+        watcher: None,
+    }));
     (Pipe(state.clone()), Tap(state))
 }
 
 impl Pipe {
-    /// Waits until there is room, or nobody reads any more.
-    pub(crate) async fn ready(&self) {
-        poll_fn(|context| {
-            let mut state = self.0.lock();
-            if state.waiting_cost < WAITING_COST_MAX || state.abandoned {
-                return Poll::Ready(());
-            }
+    /// Whether there is room, or nobody reads any more. If not, the task is woken when there may be.
+    pub(crate) fn poll_ready(&self, context: &Context<'_>) -> bool {
+        let mut state = self.0.lock();
+        let ready = state.waiting_cost < WAITING_COST_MAX || state.abandoned;
+        if !ready {
             state.writer = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        }
+        ready
+    }
+
+    /// Whether a device waits for bytes that aren't there. If not, the task is woken when one may.
+    pub(crate) fn poll_hungry(&self, context: &Context<'_>) -> bool {
+        let mut state = self.0.lock();
+        let hungry = state.is_hungry();
+        if !hungry {
+            state.writer = Some(context.waker().clone());
+        }
+        hungry
     }
 
     /// Puts bytes in.
@@ -72,42 +141,92 @@ impl Pipe {
         if state.abandoned {
             return;
         }
+        if state.waiting.is_empty() {
+            state.moved_at = Instant::now();
+        }
         state.waiting_cost += cost(&bytes);
         state.waiting.push_back((bytes, permit));
         wake(&mut state.reader);
     }
 
+    /// Takes the bytes away from the device that has them now. It is for the other end to find
+    /// another, or to give up.
+    pub(crate) fn cut(&self) {
+        let mut state = self.0.lock();
+        state.cut = true;
+        wake(&mut state.watcher);
+    }
+
     /// Says that all bytes are in.
     pub(crate) fn finish(self) {
-        self.0.lock().finished = true;
+        let mut state = self.0.lock();
+        state.input = Input::Finished;
+        state.moved_at = if state.waiting.is_empty() { Instant::now() } else { state.moved_at };
+    }
+
+    /// How it stands.
+    pub(crate) fn standing(&self) -> Standing {
+        self.0.lock().standing()
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        state.broken = !state.finished;
+        if state.input == Input::Open {
+            state.input = Input::Broken;
+        }
         wake(&mut state.reader);
     }
 }
 
 impl Tap {
-    /// The bytes from the beginning. One stream at a time.
+    /// The bytes from the beginning. What came out before takes nothing more.
     pub(crate) fn stream(&self) -> ByteStream {
-        Box::pin(Flow(self.0.clone()))
+        let mut state = self.0.lock();
+        state.beginning += 1;
+        state.cut = false;
+        state.reader = None;
+        state.moved_at = Instant::now();
+        Box::pin(Flow {
+            pipe: self.0.clone(),
+            beginning: state.beginning,
+            held_until: Instant::now() + REFUSAL_TIME,
+            held: None,
+        })
     }
 
     /// Goes back to the beginning, if its bytes are still there.
     pub(crate) fn rewind(&self) -> bool {
         let mut state = self.0.lock();
-        if state.taken_cost > REPLAY_COST_MAX {
+        if !state.can_rewind() {
             return false;
         }
+        state.beginning += 1;
         state.waiting_cost += std::mem::take(&mut state.taken_cost);
+        state.taken_bytes = 0;
         while let Some(bytes) = state.taken.pop() {
             state.waiting.push_front((bytes, None));
         }
         true
+    }
+
+    /// Waits until the bytes are to go elsewhere.
+    pub(crate) async fn cut(&self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if state.cut {
+                return Poll::Ready(());
+            }
+            state.watcher = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Shows how the pipe stands, for as long as anybody wants to know.
+    pub(crate) fn gauge(&self) -> Gauge {
+        Gauge(self.0.clone())
     }
 }
 
@@ -115,23 +234,120 @@ impl Drop for Tap {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.abandoned = true;
-        state.waiting.clear();
-        state.taken.clear();
+        state.drain();
         wake(&mut state.writer);
     }
 }
 
-struct Flow(Arc<Mutex<State>>);
+impl Gauge {
+    /// How it stands.
+    pub(crate) fn standing(&self) -> Standing {
+        self.0.lock().standing()
+    }
+
+    /// Whether the bytes can be given to another device from their beginning.
+    pub(crate) fn can_rewind(&self) -> bool {
+        self.0.lock().can_rewind()
+    }
+
+    /// No second beginning is wanted: what was kept for it is let go.
+    pub(crate) fn settle(&self) {
+        let mut state = self.0.lock();
+        state.settled = true;
+        state.taken = Vec::new();
+    }
+
+    /// Lets the bytes break off unless they have all been taken.
+    pub(crate) fn break_off(&self) {
+        let mut state = self.0.lock();
+        if !state.waiting.is_empty() || state.input != Input::Finished {
+            state.input = Input::Broken;
+            state.cut = true;
+            state.drain();
+            wake(&mut state.reader);
+            wake(&mut state.watcher);
+        }
+    }
+}
+
+impl Standing {
+    /// Whether more may be put in.
+    pub(crate) fn has_room(&self) -> bool {
+        self.waiting_cost < WAITING_COST_MAX
+    }
+}
+
+impl State {
+    fn standing(&self) -> Standing {
+        Standing {
+            waiting_cost: self.waiting_cost,
+            taken_bytes: self.taken_bytes,
+            moved_at: self.moved_at,
+            hungry: self.is_hungry(),
+            input: self.input,
+            abandoned: self.abandoned,
+        }
+    }
+
+    /// Whether all that was taken could be given again, and not with the next piece too.
+    fn next_is_the_last_chance(&self) -> bool {
+        let with_next = |(bytes, _): &(Bytes, Permit)| self.taken_cost + cost(bytes);
+        self.can_rewind()
+            && self.waiting.front().map(with_next).is_some_and(|cost| cost > REPLAY_COST_MAX)
+    }
+
+    fn is_hungry(&self) -> bool {
+        self.waiting.is_empty() && self.reader.is_some() && !self.abandoned
+    }
+
+    fn can_rewind(&self) -> bool {
+        !self.settled && self.input != Input::Broken && self.taken_cost <= REPLAY_COST_MAX
+    }
+
+    fn drain(&mut self) {
+        self.waiting = VecDeque::new();
+        self.waiting_cost = 0;
+        self.taken = Vec::new();
+    }
+}
+
+struct Flow {
+    pipe: Arc<Mutex<State>>,
+    beginning: u32,
+    /// Until when nothing is let go that could not be given again.
+    held_until: Instant,
+    held: Option<Pin<Box<Sleep>>>,
+}
+
+impl Flow {
+    /// Waits with the first piece that ends the chance of another beginning.
+    fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.held.is_none() && self.held_until <= Instant::now() {
+            return Poll::Ready(());
+        }
+        let held_until = self.held_until;
+        self.held.get_or_insert_with(|| Box::pin(sleep_until(held_until))).as_mut().poll(context)
+    }
+}
 
 impl Stream for Flow {
     type Item = Result<Bytes>;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut state = self.0.lock();
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let pipe = self.pipe.clone();
+        let mut state = pipe.lock();
+        if state.input == Input::Broken || state.beginning != self.beginning {
+            return Poll::Ready(Some(Err(Error::unavailable("the body broke off"))));
+        }
+        if state.next_is_the_last_chance() {
+            ready!(self.poll_held(context));
+        }
         if let Some((bytes, _permit)) = state.waiting.pop_front() {
             state.waiting_cost -= cost(&bytes);
             state.taken_cost += cost(&bytes);
-            if state.taken_cost <= REPLAY_COST_MAX {
+            state.taken_bytes += bytes.len() as u64;
+            state.moved_at = Instant::now();
+            if state.taken_cost <= REPLAY_COST_MAX && !state.settled {
                 state.taken.push(bytes.clone());
             } else {
                 state.taken = Vec::new();
@@ -139,13 +355,11 @@ impl Stream for Flow {
             wake(&mut state.writer);
             return Poll::Ready(Some(Ok(bytes)));
         }
-        if state.broken {
-            return Poll::Ready(Some(Err(Error::unavailable("the body broke off"))));
-        }
-        if state.finished {
+        if state.input == Input::Finished {
             return Poll::Ready(None);
         }
         state.reader = Some(context.waker().clone());
+        wake(&mut state.writer);
         Poll::Pending
     }
 }
@@ -166,6 +380,12 @@ mod tests {
     use futures::{FutureExt, StreamExt};
 
     use super::*;
+
+    /// Waits until there is room.
+    async fn ready(pipe: &Pipe) {
+        poll_fn(|context| if pipe.poll_ready(context) { Poll::Ready(()) } else { Poll::Pending })
+            .await;
+    }
 
     async fn drain(tap: &Tap) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -200,11 +420,58 @@ mod tests {
         assert!(!tap.rewind());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn more_than_can_be_given_again_is_held_until_a_device_had_time_to_refuse() {
+        let (pipe, tap) = pipe();
+        pipe.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
+        pipe.push("x".into(), None);
+        let mut stream = tap.stream();
+        stream.next().await.unwrap().unwrap();
+        assert!(stream.next().now_or_never().is_none());
+        assert!(tap.rewind(), "all of it is still there");
+        let mut again = tap.stream();
+        assert!(stream.next().await.unwrap().is_err(), "the first stream takes nothing more");
+        let begun = Instant::now();
+        again.next().await.unwrap().unwrap();
+        assert_eq!(again.next().await.unwrap().unwrap(), "x");
+        assert_eq!(begun.elapsed(), REFUSAL_TIME);
+        assert!(!tap.rewind());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cut_is_seen_and_over_with_the_next_beginning() {
+        let (pipe, tap) = pipe();
+        let _stream = tap.stream();
+        assert!(tap.cut().now_or_never().is_none());
+        pipe.cut();
+        tap.cut().await;
+        let _stream = tap.stream();
+        assert!(tap.cut().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn breaking_off_spares_what_has_all_been_taken() {
+        for all in [true, false] {
+            let (pipe, tap) = pipe();
+            pipe.push("abc".into(), None);
+            pipe.push("def".into(), None);
+            pipe.finish();
+            let mut stream = tap.stream();
+            stream.next().await.unwrap().unwrap();
+            if all {
+                stream.next().await.unwrap().unwrap();
+            }
+            tap.gauge().break_off();
+            assert_eq!(stream.next().await.is_none(), all);
+            assert_eq!(tap.gauge().standing().waiting_cost, 0);
+        }
+    }
+
     #[tokio::test]
     async fn tiny_pieces_fill_a_pipe_long_before_their_bytes_do() {
         let (pipe, tap) = pipe();
         let mut pieces = 0;
-        while pipe.ready().now_or_never().is_some() {
+        while ready(&pipe).now_or_never().is_some() {
             pipe.push("x".into(), None);
             pieces += 1;
         }
@@ -224,9 +491,9 @@ mod tests {
         assert!(drain(&tap).await.is_err());
         let (pipe_in, tap) = pipe();
         pipe_in.push(vec![1; WAITING_COST_MAX].into(), None);
-        assert!(pipe_in.ready().now_or_never().is_none(), "the pipe is full");
+        assert!(ready(&pipe_in).now_or_never().is_none(), "the pipe is full");
         drop(tap);
-        pipe_in.ready().await;
+        ready(&pipe_in).await;
         pipe_in.push("more".into(), None);
     }
 }

@@ -7,11 +7,12 @@ use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Attributes, Body, Bucket, ETag, Manifest, Object, Value};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
-use martlet_protocol::{RegisterKey, Stamp, WriteId};
+use martlet_protocol::{Level, RegisterKey, Stamp, WriteId};
 
 use crate::api::{Incoming, PutObject, WriteConditions, Written};
+use crate::bucket::busy;
 use crate::digest::crc32c;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::ingest::{Destination, Ingested};
 use crate::store::{Inner, ObjectStore, check_key};
@@ -21,6 +22,8 @@ pub(crate) struct Site<'a> {
     pub(crate) name: &'a str,
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) key: RegisterKey,
+    /// The level that was asked for, if any was.
+    asked: Option<Level>,
 }
 
 impl Inner {
@@ -29,7 +32,7 @@ impl Inner {
         check_key(key)?;
         let bucket = self.open_bucket(name).await?;
         let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
-        Ok(Site { name, bucket, key })
+        Ok(Site { name, bucket, key, asked: self.ask.level })
     }
 }
 
@@ -40,6 +43,7 @@ impl Site<'_> {
             write_id,
             generation: self.bucket.generation,
             commit_by_ms,
+            level: self.asked.unwrap_or(self.bucket.consistency),
             claim: None,
         }
     }
@@ -60,8 +64,9 @@ impl ObjectStore {
     /// Whatever the body ended in, a checksum that differs, a condition that doesn't hold. Nothing
     /// is left behind then.
     pub async fn put(&self, bucket: &str, key: &str, put: PutObject) -> Result<Written> {
-        let site = self.inner.site(bucket, key).await?;
-        self.inner.put_at(site, key, put.body, put.attributes, &put.conditions).await
+        let inner = self.inner();
+        let site = inner.site(bucket, key).await?;
+        inner.put_at(site, key, put.body, put.attributes, &put.conditions).await
     }
 }
 
@@ -134,7 +139,10 @@ impl Inner {
                         }
                     }
                 }
-                Err(Failed { error, maybe_written }) => {
+                Err(Failed { error, maybe_written, fenced }) => {
+                    if fenced {
+                        self.buckets.forget(site.name);
+                    }
                     if !maybe_written {
                         ingested.unclaimed.release();
                     }
@@ -143,7 +151,7 @@ impl Inner {
             }
         }
         ingested.unclaimed.release();
-        Err(Error::NoSuchBucket)
+        Err(busy())
     }
 
     async fn write_if(

@@ -23,9 +23,19 @@ pub(crate) struct Found {
 impl Inner {
     pub(crate) async fn find(&self, bucket: &str, key: &str, want: Want) -> Result<Found> {
         check_key(key)?;
-        let bucket = self.bucket(bucket).await?;
-        let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
-        let RegisterView { entry, inline, .. } = self.read(&key, want).await?;
+        let known = self.bucket(bucket).await?;
+        let register = RegisterKey::object(known.id, known.index_shards, key);
+        let level = self.level(&known);
+        let RegisterView { entry, inline, .. } = match self.ask.read_after {
+            None => self.read(&register, want, level).await?,
+            Some(token) if token.is_of(bucket, key) => {
+                self.read_after(&register, want, level, token).await?
+            }
+            Some(_) => {
+                let message = "the read-after token is of another key";
+                return Err(Error::InvalidArgument(message.into()));
+            }
+        };
         match entry.map(|entry| (entry.order, entry.value)) {
             Some((stamp, Value::Object(object))) => {
                 Ok(Found { object: object.into(), stamp, inline })
@@ -99,11 +109,11 @@ impl ObjectStore {
         selection: Selection,
         conditions: &ReadConditions,
     ) -> Result<ObjectRead> {
-        let found = self.inner.find(bucket, key, Want::EntryAndInline).await?;
+        let inner = self.inner();
+        let found = inner.find(bucket, key, Want::EntryAndInline).await?;
         conditions.check(&found.object)?;
-        let Selected { range, partial, parts } =
-            self.inner.select(&found.object, selection).await?;
-        let body = Some(self.inner.open(&found, range.clone()).await?);
+        let Selected { range, partial, parts } = inner.select(&found.object, selection).await?;
+        let body = Some(inner.open(&found, range.clone()).await?);
         Ok(ObjectRead { object: found.object, stamp: found.stamp, range, partial, parts, body })
     }
 
@@ -118,9 +128,10 @@ impl ObjectStore {
         selection: Selection,
         conditions: &ReadConditions,
     ) -> Result<ObjectRead> {
-        let Found { object, stamp, .. } = self.inner.find(bucket, key, Want::Entry).await?;
+        let inner = self.inner();
+        let Found { object, stamp, .. } = inner.find(bucket, key, Want::Entry).await?;
         conditions.check(&object)?;
-        let Selected { range, partial, parts } = self.inner.select(&object, selection).await?;
+        let Selected { range, partial, parts } = inner.select(&object, selection).await?;
         Ok(ObjectRead { object, stamp, range, partial, parts, body: None })
     }
 
@@ -129,12 +140,13 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchKey`], or an extent that no device has.
     pub async fn places(&self, bucket: &str, key: &str) -> Result<(Object, Vec<ExtentPlace>)> {
-        let found = self.inner.find(bucket, key, Want::Entry).await?;
+        let inner = self.inner();
+        let found = inner.find(bucket, key, Want::Entry).await?;
         let mut places = Vec::new();
-        if let Some(manifest) = self.inner.manifest(&found.object.body).await? {
+        if let Some(manifest) = inner.manifest(&found.object.body).await? {
             let mut object_offset = 0;
             for &extent in &manifest.extents {
-                let (device, stat) = self.inner.stat_extent(manifest.policy, extent).await?;
+                let (device, stat) = inner.stat_extent(manifest.policy, extent).await?;
                 places.push(ExtentPlace { extent, object_offset, device, location: stat.location });
                 object_offset += u64::from(extent.length);
             }

@@ -1,31 +1,51 @@
 //! The object store: one type, whose operations stand in the modules of their subjects.
+//!
+//! What is the store's for good stands in [`Shared`]; what belongs to one operation, or to the few
+//! that a [`Session`] makes, stands in [`Inner`]: the rings as they were when it began, what its
+//! client asked for, and what it could be given.
 
+use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
+use martlet_protocol::entry::Bucket;
 use martlet_protocol::stamp::StampSource;
-use martlet_protocol::{Clock, limits};
+use martlet_protocol::{Clock, Given, Level, limits};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
 use crate::bucket::BucketCache;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
+use crate::extents::{Extents, Health};
+use crate::index::Contended;
 use crate::latch::Latches;
 use crate::manifests::Manifests;
 use crate::options::StoreOptions;
+use crate::session::{Ask, Session};
 
 /// Objects in buckets, over the nodes of a cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct ObjectStore {
-    pub(crate) inner: Arc<Inner>,
+    shared: Arc<Shared>,
+    /// Of a session: its operations are one.
+    bound: Option<Arc<Inner>>,
 }
 
-/// What the operations share.
-pub(crate) struct Inner {
-    pub(crate) cluster: Cluster,
+/// What all operations share.
+pub(crate) struct Shared {
+    rings: RwLock<Arc<Cluster>>,
     pub(crate) options: StoreOptions,
     pub(crate) stamps: StampSource,
     pub(crate) buckets: BucketCache,
     pub(crate) manifests: Manifests,
+    /// Keys where writers met lately.
+    pub(crate) contended: Contended,
+    /// Whose registers did not answer lately.
+    pub(crate) silent: Health,
+    /// Counts reads, so that replicas take turns.
+    pub(crate) turn: AtomicUsize,
     /// Held around a ballot on a register.
     pub(crate) ballots: Latches,
     /// Held around the end of an upload, with ballots inside.
@@ -34,6 +54,55 @@ pub(crate) struct Inner {
     pub(crate) buffer: Arc<Semaphore>,
     /// Threads that may hash at a time.
     pub(crate) hashers: Arc<Semaphore>,
+    pub(crate) extents: Extents,
+}
+
+/// One operation.
+pub(crate) struct Inner {
+    shared: Arc<Shared>,
+    /// The rings as they were when it began.
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) ask: Ask,
+    given: Mutex<Given>,
+}
+
+impl Deref for Inner {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Shared {
+    /// The rings as they are now.
+    pub(crate) fn cluster(&self) -> Arc<Cluster> {
+        self.rings.read().clone()
+    }
+}
+
+impl Inner {
+    fn new(shared: Arc<Shared>, ask: Ask) -> Self {
+        let cluster = shared.cluster();
+        Self { shared, cluster, ask, given: Mutex::new(Given::Quorum) }
+    }
+
+    /// What is asked of an operation in a bucket.
+    pub(crate) fn level(&self, bucket: &Bucket) -> Level {
+        self.ask.level.unwrap_or(bucket.consistency)
+    }
+
+    /// Notes what a part of the operation rests on: its worst part counts.
+    pub(crate) fn note(&self, given: Given) {
+        if given > Given::Quorum {
+            let mut worst = self.given.lock();
+            *worst = given.max(*worst);
+        }
+    }
+
+    pub(crate) fn given(&self) -> Given {
+        *self.given.lock()
+    }
 }
 
 impl ObjectStore {
@@ -41,18 +110,53 @@ impl ObjectStore {
     pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: StoreOptions) -> Self {
         let buffer = options.buffer_bytes_max.clamp(1, Semaphore::MAX_PERMITS);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let inner = Inner {
-            cluster,
+        let shared = Shared {
+            rings: RwLock::new(Arc::new(cluster)),
             options,
             stamps: StampSource::new(clock),
             buckets: BucketCache::new(options.bucket_cache_ms),
             manifests: Manifests::default(),
+            contended: Contended::new(),
+            silent: Health::default(),
+            turn: AtomicUsize::new(0),
             ballots: Latches::new(),
             uploads: Latches::new(),
             buffer: Arc::new(Semaphore::new(buffer)),
             hashers: Arc::new(Semaphore::new(cores)),
+            extents: Extents::new(buffer),
         };
-        Self { inner: Arc::new(inner) }
+        Self { shared: Arc::new(shared), bound: None }
+    }
+
+    /// Puts other rings in place. Operations that have begun end by those that they began with.
+    pub fn set_cluster(&self, cluster: Cluster) {
+        *self.shared.rings.write() = Arc::new(cluster);
+    }
+
+    /// The rings as they are now.
+    pub fn cluster(&self) -> Arc<Cluster> {
+        self.shared.cluster()
+    }
+
+    /// The same store for one request: at a level of its own, and with an account of what it was
+    /// given.
+    pub fn session(&self, ask: Ask) -> Session {
+        let inner = Arc::new(Inner::new(self.shared.clone(), ask));
+        Session(Self { shared: self.shared.clone(), bound: Some(inner) })
+    }
+
+    /// The operation that begins here, or that of the session.
+    pub(crate) fn inner(&self) -> Arc<Inner> {
+        match &self.bound {
+            Some(inner) => inner.clone(),
+            None => Arc::new(Inner::new(self.shared.clone(), Ask::default())),
+        }
+    }
+}
+
+impl fmt::Debug for ObjectStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectStore").finish_non_exhaustive()
     }
 }
 

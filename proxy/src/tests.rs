@@ -3,10 +3,16 @@
 mod buckets;
 mod conditional;
 mod cut;
+mod dying;
 mod errors;
+mod extents;
 mod faults;
+mod fences;
 mod harness;
+mod levels;
 mod listing;
+mod lists;
 mod multipart;
+mod nodes;
 mod objects;
 mod races;

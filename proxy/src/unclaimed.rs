@@ -1,13 +1,55 @@
 //! Extents that no entry names yet: deleted again unless an entry claims them.
+//!
+//! They are deleted wherever they may have been written: on devices that refused or gave no answer,
+//! and on those that are still at it, which come to their end first. Devices are told side by side,
+//! each for a while only: what a dead one keeps is left to the sweep, which finds it by its owner.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use martlet_protocol::{DeviceId, ExtentId};
+use futures::future::join_all;
+use martlet_protocol::{DeviceId, Error, ExtentId};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
-use crate::ingest::Placed;
+use crate::extents::END_TIME;
 use crate::store::Inner;
+
+/// How long a device may take to delete what nobody wants.
+const DELETE_TIME: Duration = Duration::from_secs(5);
+
+/// Where extents may have been written.
+pub(crate) struct Placed {
+    places: Mutex<Vec<(DeviceId, ExtentId)>>,
+    /// Becomes true when nobody wants them; copies under way keep receivers of it.
+    unwanted: watch::Sender<bool>,
+}
+
+impl Placed {
+    fn new() -> Self {
+        Self { places: Mutex::default(), unwanted: watch::Sender::new(false) }
+    }
+
+    /// Notes a device that is about to be asked to write an extent.
+    pub(crate) fn note(&self, device: DeviceId, id: ExtentId) {
+        self.places.lock().push((device, id));
+    }
+
+    /// For copies that go on by themselves: shows when they are unwanted, and is kept until they
+    /// have come to their end.
+    pub(crate) fn unwanted(&self) -> watch::Receiver<bool> {
+        self.unwanted.subscribe()
+    }
+
+    /// Ends the copies that go on by themselves; true if there are none.
+    fn is_quiet(&self) -> bool {
+        self.unwanted.send_replace(true);
+        self.unwanted.receiver_count() == 0
+    }
+}
 
 /// Extents that no entry names yet. Dropped, it deletes them, as far as devices let it: what is
 /// left, the sweep finds by its owner.
@@ -19,7 +61,7 @@ pub(crate) struct Unclaimed {
 
 impl Unclaimed {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, placed: Arc::default(), claimed: AtomicBool::new(false) }
+        Self { inner, placed: Arc::new(Placed::new()), claimed: AtomicBool::new(false) }
     }
 
     /// Where devices are noted before they are asked to write.
@@ -41,9 +83,18 @@ impl Unclaimed {
 
 impl Drop for Unclaimed {
     fn drop(&mut self) {
-        let placed = std::mem::take(&mut *self.placed.lock());
-        if !*self.claimed.get_mut() {
-            self.inner.delete_soon(placed);
+        let places = std::mem::take(&mut *self.placed.places.lock());
+        if *self.claimed.get_mut() {
+            return;
+        }
+        if self.placed.is_quiet() {
+            self.inner.delete_soon(places);
+        } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (inner, placed) = (self.inner.clone(), self.placed.clone());
+            runtime.spawn(async move {
+                let _ = timeout(2 * END_TIME, placed.unwanted.closed()).await;
+                inner.delete_extents(places).await;
+            });
         }
     }
 }
@@ -59,20 +110,24 @@ impl Inner {
         runtime.spawn(async move { inner.delete_extents(placed).await });
     }
 
-    /// Deletes extents, one call for each device.
+    /// Deletes extents, with one call for each device.
     pub(crate) async fn delete_extents(&self, placed: Vec<(DeviceId, ExtentId)>) {
-        let mut by_device: HashMap<DeviceId, Vec<ExtentId>> = HashMap::new();
+        let mut by_device: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
         for (device, id) in placed {
             by_device.entry(device).or_default().push(id);
         }
-        for (device, ids) in by_device {
-            let deleted = match self.cluster.node(device) {
-                Ok(node) => node.delete_extents(device, &ids).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = deleted {
+        let deletions = by_device.into_iter().map(|(device, ids)| async move {
+            let deleted = timeout(DELETE_TIME, self.delete_on(device, &ids)).await;
+            let late = |_| Err(Error::unavailable("the device doesn't answer"));
+            if let Err(error) = deleted.unwrap_or_else(late) {
                 tracing::debug!(%device, %error, "unwanted extents are left to the sweep");
             }
-        }
+        });
+        join_all(deletions).await;
+    }
+
+    async fn delete_on(&self, device: DeviceId, ids: &[ExtentId]) -> martlet_protocol::Result<()> {
+        let node = self.cluster().node(device)?.clone();
+        node.delete_extents(device, ids).await
     }
 }

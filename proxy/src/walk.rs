@@ -1,18 +1,24 @@
 //! Walks over registers in the order of their names, across all devices that hold shards of them.
+//!
+//! A walk reaches as far as it has to (rule L1): one replica of each shard where that was asked
+//! for; else all primaries, of which a quorum has to hold out to the end; else, where the level
+//! allows it, everyone who answers, with what they keep for others merged in. Whoever fails is left
+//! out. A walk that has to reach further begins again behind the last name that it gave out.
 
-use std::collections::BTreeMap;
+mod paths;
+
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
-use futures::future::try_join_all;
 use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
-use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
-use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{
-    BucketId, DeviceId, Entry, Error, RegisterKey, RegisterKind, Result, Shard,
-};
+use martlet_protocol::{DeviceId, Entry, Error, Given, Level, Result, Shard};
+pub(crate) use paths::{Paths, text};
+use tokio::time::Instant;
 
+use crate::index::{Calls, Place, Role};
 use crate::merge::Merge;
+use crate::session::ReadAfter;
 use crate::store::Inner;
 
 /// Entries asked of a device at a time, at most.
@@ -20,43 +26,42 @@ const PAGE_MAX: usize = 2000;
 /// How much larger each further page of a device is. The first is sized after what is wanted; who
 /// comes back has met tombstones or folded names, and may meet many more.
 const PAGE_GROWTH: usize = 4;
+/// Hedging times that a page may come after those of a quorum.
+const LAG_MAX: u32 = 4;
 
-/// Which registers a walk visits.
-pub(crate) struct Paths {
-    pub(crate) bucket: BucketId,
-    pub(crate) shards: Vec<Shard>,
-    pub(crate) kind: RegisterKind,
-    pub(crate) prefix: Bytes,
-    /// Names may be skipped that share the bytes up to this beyond the prefix.
-    pub(crate) fold: Option<Bytes>,
+/// How far a walk reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// One primary of each shard.
+    One,
+    /// All primaries, of which a quorum has to answer.
+    Quorum,
+    /// Primaries, previous holders and handoffs, whoever answers.
+    Everyone,
 }
 
-impl Paths {
-    /// All registers of a kind in a bucket.
-    pub(crate) fn all(bucket: &Bucket, kind: RegisterKind) -> Self {
-        let shards = (0..bucket.index_shards).map(Shard).collect();
-        Self { bucket: bucket.id, shards, kind, prefix: Bytes::new(), fold: None }
-    }
-
-    /// The buckets whose names begin with a prefix.
-    pub(crate) fn root(prefix: &str) -> Self {
-        let shards = (0..INDEX_SHARDS_DEFAULT).map(Shard).collect();
-        let prefix = Bytes::copy_from_slice(prefix.as_bytes());
-        Self { bucket: BucketId::ROOT, shards, kind: RegisterKind::Object, prefix, fold: None }
-    }
-
-    /// The same below a prefix.
-    pub(crate) fn below(mut self, prefix: &[u8]) -> Self {
-        self.prefix = Bytes::copy_from_slice(prefix);
-        self
-    }
+struct Source {
+    device: DeviceId,
+    role: Role,
+    request: ListRequest,
+    is_out: bool,
 }
 
 /// A walk over registers, tombstones included.
 pub(crate) struct Walk<'a> {
     inner: &'a Inner,
-    requests: Vec<(DeviceId, ListRequest)>,
+    paths: Paths,
+    level: Level,
+    reach: Reach,
+    token: Option<ReadAfter>,
+    places: Vec<(Shard, Place)>,
+    sources: Vec<Source>,
     merge: Merge,
+    /// Where the walk would begin again.
+    resume: ListStart,
+    /// Devices that failed.
+    out: HashSet<DeviceId>,
+    expected: usize,
     /// Replicas that must agree on an entry before it is anyone's to see.
     quorum: usize,
     /// Entries that devices have sent so far.
@@ -65,35 +70,103 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// A walk from `start` whose caller will want about `expected` names.
-    pub(crate) fn new(inner: &'a Inner, paths: &Paths, start: ListStart, expected: usize) -> Self {
-        let ring = inner.cluster.index();
-        let mut holders: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
-        let mut replicas = 1;
-        for shard in &paths.shards {
-            let primaries = ring.primaries(ring.partition(index_placement(paths.bucket, *shard)));
-            replicas = replicas.max(primaries.len());
-            for device in primaries {
-                holders.entry(device).or_default().push(*shard);
+    pub(crate) fn new(
+        inner: &'a Inner,
+        paths: &Paths,
+        start: ListStart,
+        expected: usize,
+        level: Level,
+    ) -> Self {
+        let cluster = inner.cluster();
+        let place = |shard: &Shard| {
+            (*shard, Place::of(cluster.clone(), index_placement(paths.bucket, *shard)))
+        };
+        let places: Vec<_> = paths.shards.iter().map(place).collect();
+        let quorum = places.iter().map(|(_, place)| place.needed()).max().unwrap_or(1);
+        let reach = if level == Level::Any && quorum > 1 { Reach::One } else { Reach::Quorum };
+        let mut walk = Self {
+            inner,
+            paths: paths.clone(),
+            level,
+            reach,
+            token: None,
+            places,
+            sources: Vec::new(),
+            merge: Merge::new(0, ListStart::First),
+            resume: start,
+            out: HashSet::new(),
+            expected,
+            quorum,
+            seen: 0,
+        };
+        walk.begin(reach);
+        walk
+    }
+
+    /// Gives out nothing that is older than a token (rule A3). To be called before the first name.
+    pub(crate) fn honour(&mut self, token: Option<ReadAfter>) {
+        let Some(token) = token else { return };
+        self.token = Some(token);
+        self.begin(if token.quorum { Reach::Quorum } else { Reach::Everyone });
+    }
+
+    /// Begins, or begins again behind the last name, over as many devices as the reach asks for.
+    fn begin(&mut self, reach: Reach) {
+        self.reach = reach;
+        let mut asked: BTreeMap<(DeviceId, Role), Vec<Shard>> = BTreeMap::new();
+        for (shard, place) in &self.places {
+            let holders = match reach {
+                Reach::One => &place.primaries[..1.min(place.primaries.len())],
+                Reach::Quorum | Reach::Everyone => &place.primaries[..],
+            };
+            for device in holders {
+                asked.entry((*device, Role::Primary)).or_default().push(*shard);
+            }
+            if reach == Reach::Everyone {
+                for device in place.previous() {
+                    asked.entry((device, Role::Previous)).or_default().push(*shard);
+                }
             }
         }
-        let share = expected.saturating_mul(replicas) / holders.len().max(1);
-        let slack = if holders.len() > 1 { share / 4 + 8 } else { 0 };
+        let share = self.expected.saturating_mul(self.copies()) / asked.len().max(1);
+        let slack = if asked.len() > 1 { share / 4 + 8 } else { 0 };
         let limit = share.saturating_add(slack).clamp(1, PAGE_MAX);
-        let request = |(device, shards)| {
-            let request = ListRequest {
-                bucket: paths.bucket,
-                shards,
-                kind: paths.kind,
-                prefix: paths.prefix.clone(),
-                start: ListStart::First,
-                limit,
-                fold: paths.fold.clone().filter(|_| replicas == 1),
-            };
-            (device, request)
+        if reach == Reach::Everyone {
+            for device in self.inner.cluster().index().devices() {
+                asked.insert((device.id, Role::Handoff), self.paths.shards.clone());
+            }
+        }
+        self.sources =
+            asked.into_iter().map(|(asked, shards)| self.source(asked, shards, limit)).collect();
+        self.merge = Merge::new(self.sources.len(), self.resume.clone());
+        for (at, source) in self.sources.iter().enumerate() {
+            if source.is_out {
+                self.merge.leave_out(at);
+            }
+        }
+    }
+
+    /// How many of the devices that are asked hold each name.
+    fn copies(&self) -> usize {
+        match self.reach {
+            Reach::One => 1,
+            _ => self.places.iter().map(|(_, place)| place.primaries.len()).max().unwrap_or(1),
+        }
+    }
+
+    fn source(&self, (device, role): (DeviceId, Role), shards: Vec<Shard>, limit: usize) -> Source {
+        // One whose word is not final may not skip names (rule L1).
+        let fold = self.paths.fold.clone().filter(|_| self.copies() == 1);
+        let request = ListRequest {
+            bucket: self.paths.bucket,
+            shards,
+            kind: self.paths.kind,
+            prefix: self.paths.prefix.clone(),
+            start: ListStart::First,
+            limit,
+            fold,
         };
-        let requests: Vec<_> = holders.into_iter().map(request).collect();
-        let merge = Merge::new(requests.len(), start);
-        Self { inner, requests, merge, quorum: replicas / 2 + 1, seen: 0 }
+        Source { device, role, request, is_out: self.out.contains(&device) }
     }
 
     /// The next name and what it holds.
@@ -103,85 +176,148 @@ impl<'a> Walk<'a> {
                 self.refill().await?;
                 continue;
             }
-            match self.merge.next() {
-                None => return Ok(None),
-                Some((name, entry, agree)) if agree >= self.quorum => {
-                    return Ok(Some((name, entry)));
-                }
-                Some((name, _, _)) => {
-                    if let Some(settled) = self.settled(name).await? {
-                        return Ok(Some(settled));
-                    }
-                }
+            let Some((name, entry, agree)) = self.merge.next() else { return Ok(None) };
+            self.resume = ListStart::After(name.clone());
+            if self.reach == Reach::One || agree >= self.quorum {
+                return Ok(Some((name, entry)));
+            }
+            if self.reach == Reach::Everyone {
+                // No quorum vouches for it.
+                self.inner.note(Given::Degraded);
+                return Ok(Some((name, entry)));
+            }
+            // A name that replicas differ on, after a quorum agrees (rule R5).
+            let key = self.paths.register(name.clone());
+            if let Some(entry) = self.inner.read(&key, Want::Entry, self.level).await?.entry {
+                return Ok(Some((name, entry)));
             }
         }
     }
 
     /// Passes over all names below `floor`.
     pub(crate) fn skip_to(&mut self, floor: Bytes) {
+        self.resume = ListStart::At(floor.clone());
         self.merge.skip_to(floor);
     }
 
+    /// Asks those who have to be asked before the walk can go on.
     async fn refill(&mut self) -> Result<()> {
-        let wanting = self.merge.wanting();
-        for (at, start) in &wanting {
-            self.requests[*at].1.start = start.clone();
+        let mut calls = Calls::new();
+        for (at, start) in self.merge.wanting() {
+            self.sources[at].request.start = start;
+            self.ask(&mut calls, at);
         }
-        if let [(at, _)] = wanting.as_slice() {
-            let (device, request) = &self.requests[*at];
-            let reply = self.inner.cluster.node(*device)?.list(*device, request).await?;
-            self.take(*at, reply);
-            return Ok(());
+        let mut deadline = Instant::now() + self.inner.call_time();
+        let mut silent: HashSet<usize> = self.merge.wanting().iter().map(|(at, _)| *at).collect();
+        let mut failure = None;
+        while let Ok(Some((_, _, reply))) = calls.next(deadline).await {
+            let (at, reply) = reply?;
+            silent.remove(&at);
+            match reply {
+                Ok(page) => self.take(at, page),
+                Err(error) => {
+                    failure = Some(error);
+                    self.leave_out(at);
+                }
+            }
+            if !silent.is_empty() && self.can_do_without(&silent) {
+                deadline = deadline.min(Instant::now() + self.inner.hedge_time() * LAG_MAX);
+            }
         }
-        let asked = wanting.iter().map(|(at, _)| {
-            let (device, request) = &self.requests[*at];
-            let node = self.inner.cluster.node(*device);
-            async move { Ok::<_, Error>((*at, node?.list(*device, request).await?)) }
+        for at in silent {
+            self.leave_out(at);
+        }
+        self.reach_enough(failure)
+    }
+
+    fn ask(&self, calls: &mut Calls<(usize, Result<ListReply>)>, at: usize) {
+        let Source { device, role, request, .. } = &self.sources[at];
+        let (device, role, request) = (*device, *role, request.clone());
+        let Some((_, place)) = self.places.first() else { return };
+        let call = place.call(device, self.inner.call_time(), move |node| async move {
+            match role {
+                Role::Primary | Role::Previous => node.list(device, &request).await,
+                Role::Handoff => node.list_hints(device, &request).await,
+            }
         });
-        for (at, reply) in try_join_all(asked).await? {
-            self.take(at, reply);
-        }
-        Ok(())
+        calls.push(device, role, Box::pin(async move { Ok((at, call.await)) }));
     }
 
     fn take(&mut self, at: usize, reply: ListReply) {
-        let limit = &mut self.requests[at].1.limit;
+        let limit = &mut self.sources[at].request.limit;
         *limit = limit.saturating_mul(PAGE_GROWTH).min(PAGE_MAX);
         self.seen += reply.entries.len();
+        if self.sources[at].role == Role::Handoff && !reply.entries.is_empty() {
+            self.inner.note(Given::Degraded);
+        }
         self.merge.refill(at, reply);
     }
 
-    /// A name that replicas differ on, after a quorum agrees (rule R5).
-    async fn settled(&self, name: Bytes) -> Result<Option<(Bytes, Entry)>> {
-        let (_, request) = &self.requests[0];
-        let shards = self.requests.iter().flat_map(|(_, request)| &request.shards);
-        let mut found: Option<Entry> = None;
-        let mut shards: Vec<Shard> = shards.copied().collect();
-        shards.sort_unstable();
-        shards.dedup();
-        for shard in shards {
-            let (bucket, kind) = (request.bucket, request.kind);
-            let key = RegisterKey { bucket, shard, kind, name: name.clone() };
-            let entry = self.inner.read(&key, Want::Entry).await?.entry;
-            found = found.max_by_order(entry);
+    fn leave_out(&mut self, at: usize) {
+        self.sources[at].is_out = true;
+        self.out.insert(self.sources[at].device);
+        self.merge.leave_out(at);
+    }
+
+    /// Whether the walk reaches enough without these sources.
+    fn can_do_without(&self, silent: &HashSet<usize>) -> bool {
+        self.reach == Reach::Quorum && self.has_quorums(silent)
+    }
+
+    /// The devices that are there in some part, but for some sources.
+    fn there(&self, is_part: impl Fn(Role) -> bool, but: &HashSet<usize>) -> HashSet<DeviceId> {
+        let sources = self.sources.iter().enumerate();
+        let there = sources.filter(|(at, source)| !source.is_out && !but.contains(at));
+        there.filter(|(_, source)| is_part(source.role)).map(|(_, source)| source.device).collect()
+    }
+
+    /// Whether a quorum of the primaries of every shard is there, but for some sources.
+    fn has_quorums(&self, but: &HashSet<usize>) -> bool {
+        let there = self.there(|role| role == Role::Primary, but);
+        let count = |place: &Place| place.primaries.iter().filter(|d| there.contains(d)).count();
+        self.places.iter().all(|(_, place)| count(place) >= place.needed())
+    }
+
+    /// Whether enough nodes speak for every shard, a holder among them: the rule of an absent key.
+    fn has_speakers(&self) -> bool {
+        let holders = self.there(|role| role != Role::Handoff, &HashSet::new());
+        let handoffs = self.there(|role| role == Role::Handoff, &HashSet::new());
+        self.places.iter().all(|(_, place)| {
+            let of_shard = place.primaries.iter().copied().chain(place.previous());
+            let of_shard: Vec<_> = of_shard.filter(|device| holders.contains(device)).collect();
+            let speakers = of_shard.iter().chain(&handoffs).copied();
+            !of_shard.is_empty() && place.nodes(speakers) >= place.needed()
+        })
+    }
+
+    /// Begins again over more devices. Where all of them are out there is nobody left to ask, and
+    /// what was reached is judged at once.
+    fn reach_further(&mut self, reach: Reach, failure: Option<Error>) -> Result<()> {
+        self.begin(reach);
+        if self.merge.is_wanting() { Ok(()) } else { self.reach_enough(failure) }
+    }
+
+    /// Goes on if enough are there, reaches further if that is allowed, or gives up.
+    fn reach_enough(&mut self, failure: Option<Error>) -> Result<()> {
+        let none = || Error::unavailable("too few replicas of the index answer");
+        let all_there = !self.sources.iter().any(|source| source.is_out);
+        let has_quorums = || self.has_quorums(&HashSet::new());
+        match self.reach {
+            Reach::One if all_there => {
+                self.inner.note(Given::Any);
+                Ok(())
+            }
+            Reach::One => self.reach_further(Reach::Quorum, failure),
+            Reach::Quorum if all_there || has_quorums() => Ok(()),
+            Reach::Quorum if self.level != Level::Strict && self.token.is_none() => {
+                self.reach_further(Reach::Everyone, failure)
+            }
+            Reach::Everyone if self.token.is_some() && all_there => Ok(()),
+            Reach::Everyone if self.token.is_none() && self.has_speakers() => {
+                self.inner.note(Given::Degraded);
+                Ok(())
+            }
+            Reach::Quorum | Reach::Everyone => Err(failure.unwrap_or_else(none)),
         }
-        Ok(found.map(|entry| (name, entry)))
     }
-}
-
-trait MaxByOrder {
-    fn max_by_order(self, other: Self) -> Self;
-}
-
-impl MaxByOrder for Option<Entry> {
-    fn max_by_order(self, other: Self) -> Self {
-        let order = |entry: &Self| entry.as_ref().map(|entry| entry.order);
-        if order(&other) > order(&self) { other } else { self }
-    }
-}
-
-/// A name as text.
-pub(crate) fn text(name: Bytes) -> Result<String> {
-    String::from_utf8(name.into())
-        .map_err(|error| Error::corrupt("a name in the index is not UTF-8").with_source(error))
 }

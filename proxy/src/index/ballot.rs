@@ -1,16 +1,20 @@
 //! Ballots: what a register holds is read under a promise, and replaced only if nothing came between
 //! (rule R7). Exact among all racers, through whatever proxies.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::backend::{PromiseReply, RegisterView};
+use martlet_protocol::backend::{Backend, PromiseReply, RegisterView};
 use martlet_protocol::entry::Entry;
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{RegisterKey, Result, Stamp};
+use martlet_protocol::{Error, RegisterKey, Result, Stamp};
+use tokio::time::Instant;
 
+use super::place::{Calls, Place, Role, place_of};
 use super::verdicts::Verdicts;
 use super::{Failed, Intent, Landed, Proposal, ROUNDS, Step, entry_write, unknown_outcome, winner};
+use crate::quorum::{Progress, QuorumTally};
 use crate::store::Inner;
 
 /// What came of asking for promises.
@@ -30,17 +34,22 @@ impl Inner {
         evaluate: &mut (dyn FnMut(&RegisterView) -> crate::Result<Step> + Send),
     ) -> Result<Landed, Failed> {
         let _turn = self.ballots.lock(intent.key).await;
+        let place = place_of(self.cluster(), intent.key);
+        let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
         let mut maybe_written = false;
         let mut failure = None;
         let mut floor = Stamp::ZERO;
         for round in 0..ROUNDS {
             if round > 0 {
                 back_off(round).await;
+                if Instant::now() > deadline {
+                    break;
+                }
             }
             let ballot = self.stamps.issue_above(floor);
-            let promised = self.promise(intent.key, ballot).await;
+            let promised = self.promise(&place, intent.key, ballot).await;
             let promised =
-                promised.map_err(|error| Failed { error: error.into(), maybe_written })?;
+                promised.map_err(|error| Failed { maybe_written, ..Failed::clean(error) })?;
             let (view, agree) = match promised {
                 Promised::By(view, agree) => (view, agree),
                 Promised::Behind(above) => {
@@ -49,21 +58,28 @@ impl Inner {
                 }
             };
             let own = view.entry.as_ref().filter(|entry| entry.write_id == intent.write_id);
-            let proposal = match (own, agree) {
-                (Some(own), true) => return Ok(Landed::At(own.order)),
-                (_, true) if maybe_written => break,
-                (_, true) => match evaluate(&view).map_err(Failed::clean)? {
-                    Step::Keep => return Ok(Landed::Kept(view)),
-                    Step::Write(proposal) => proposal,
-                },
-                (_, false) => {
-                    self.finish(intent, ballot, view).await;
+            let proposal = match own {
+                Some(own) if agree => return Ok(Landed::At(own.order)),
+                Some(own) => Proposal::again(own.value.clone(), view.inline.clone()),
+                None if maybe_written && agree => break,
+                None if maybe_written => {
+                    self.finish(&place, intent, ballot, view).await;
                     continue;
                 }
+                None => match evaluate(&view) {
+                    // What is found needs no round of its own if it is overwritten.
+                    Ok(Step::Write(proposal)) => proposal,
+                    _ if !agree => {
+                        self.finish(&place, intent, ballot, view).await;
+                        continue;
+                    }
+                    Ok(Step::Keep) => return Ok(Landed::Kept(view)),
+                    Err(error) => return Err(Failed::clean(error)),
+                },
             };
             let write = entry_write(intent, ballot, WriteMode::Accept, proposal);
             intent.claim();
-            let verdicts = self.tell(write).await.map_err(Failed::clean)?;
+            let verdicts = self.tell(&place, &write).await;
             if verdicts.is_met_by(verdicts.stored) {
                 return Ok(Landed::At(ballot));
             }
@@ -84,16 +100,37 @@ impl Inner {
         Err(Failed::clean(crate::Error::ConditionalConflict))
     }
 
-    async fn promise(&self, key: &RegisterKey, ballot: Stamp) -> Result<Promised> {
-        let replies = self
-            .gather(key, |device, node| async move { node.promise(device, key, ballot).await })
-            .await?;
-        let mut views = Vec::with_capacity(replies.len());
-        for reply in replies {
+    async fn promise(&self, place: &Place, key: &RegisterKey, ballot: Stamp) -> Result<Promised> {
+        let mut calls = Calls::new();
+        for &device in &place.primaries {
+            let key = key.clone();
+            let call = move |node: Arc<dyn Backend>| async move {
+                node.promise(device, &key, ballot).await
+            };
+            calls.push(device, Role::Primary, place.call(device, self.call_time(), call));
+        }
+        let began = Instant::now();
+        let mut tally = QuorumTally::majority(place.primaries.len());
+        let (mut views, mut behind, mut failure) = (Vec::new(), None, None);
+        while tally.progress() == Progress::Undecided {
+            let deadline = self.give_up_at(&calls, began);
+            let Ok(Some((_, _, reply))) = self.reply(&mut calls, deadline).await else {
+                self.note_silence(&calls, began);
+                break;
+            };
+            tally.push(reply.is_ok());
             match reply {
-                PromiseReply::Promised(view) => views.push(view),
-                PromiseReply::Behind(floor) => return Ok(Promised::Behind(floor)),
+                Ok(PromiseReply::Promised(view)) => views.push(view),
+                Ok(PromiseReply::Behind(floor)) => behind = behind.max(Some(floor)),
+                Err(error) => failure = Some(error),
             }
+        }
+        if tally.progress() != Progress::Met {
+            let none = || Error::unavailable("too few replicas of the register answer");
+            return Err(failure.unwrap_or_else(none));
+        }
+        if let Some(floor) = behind {
+            return Ok(Promised::Behind(floor));
         }
         let (view, agree) = winner(views);
         Ok(Promised::By(view, agree))
@@ -101,13 +138,14 @@ impl Inner {
 
     /// Gives what was found the ballot, under its own write id. Whether that worked, the next round
     /// finds out.
-    async fn finish(&self, intent: Intent<'_>, ballot: Stamp, found: RegisterView) {
+    async fn finish(&self, place: &Place, intent: Intent<'_>, ballot: Stamp, found: RegisterView) {
         let Some(Entry { write_id, value, .. }) = found.entry else { return };
-        let proposal = Proposal { value, inline: found.inline, keep_body: false };
+        let proposal = Proposal::again(value, found.inline);
         let theirs = Intent { write_id, ..intent };
-        if let Err(error) =
-            self.tell(entry_write(theirs, ballot, WriteMode::Accept, proposal)).await
-        {
+        let verdicts =
+            self.tell(place, &entry_write(theirs, ballot, WriteMode::Accept, proposal)).await;
+        if !verdicts.is_met_by(verdicts.stored) {
+            let error = verdicts.into_error();
             tracing::debug!(%error, "a write of another could not be finished");
         }
     }

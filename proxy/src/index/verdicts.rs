@@ -1,13 +1,13 @@
 //! What replicas made of one write, counted. Pure.
 
 use martlet_protocol::backend::WriteReply;
-use martlet_protocol::{Error, ErrorKind, Result, Stamp};
+use martlet_protocol::{DeviceId, Error, ErrorKind, Result, Stamp};
 
-use crate::quorum::{Progress, QuorumTally};
-
-/// The replies of all primaries to one write.
+/// The replies of the primaries to one write.
 #[derive(Default)]
 pub(super) struct Verdicts {
+    /// Who has it, or counts as having had it.
+    pub(super) holders: Vec<DeviceId>,
     pub(super) stored: usize,
     pub(super) superseded: usize,
     pub(super) behind: Option<Stamp>,
@@ -21,39 +21,47 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    pub(super) fn of(replies: Vec<Result<WriteReply>>) -> Self {
-        let mut verdicts = Self { replicas: replies.len(), ..Self::default() };
-        for reply in replies {
-            if let Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Behind(_)) = &reply
-            {
-                verdicts.answered += 1;
-            }
-            match reply {
-                Ok(WriteReply::Stored) => verdicts.stored += 1,
-                Ok(WriteReply::Superseded) => verdicts.superseded += 1,
-                Ok(WriteReply::Behind(floor)) => {
-                    verdicts.behind = Some(verdicts.behind.unwrap_or(floor).max(floor));
-                }
-                Ok(WriteReply::Fenced) => verdicts.fenced = true,
-                Ok(WriteReply::OutOfTime) => verdicts.out_of_time = true,
-                Ok(WriteReply::Unvoted) => {
-                    let error = Error::unavailable("a replica that has it has no vote");
-                    verdicts.unknown = Some(error);
-                }
-                Err(error) if error.kind() == ErrorKind::Invalid => verdicts.refused = Some(error),
-                // Also of a full device: its log may have run out of space in mid-record.
-                Err(error) => verdicts.unknown = Some(error),
-            }
+    pub(super) fn of(replicas: usize) -> Self {
+        Self { replicas, ..Self::default() }
+    }
+
+    /// Counts the reply of one replica.
+    pub(super) fn push(&mut self, device: DeviceId, reply: Result<WriteReply>) {
+        if let Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Behind(_)) = &reply {
+            self.answered += 1;
         }
-        verdicts
+        match reply {
+            Ok(WriteReply::Stored) => {
+                self.stored += 1;
+                self.holders.push(device);
+            }
+            Ok(WriteReply::Superseded) => {
+                self.superseded += 1;
+                self.holders.push(device);
+            }
+            Ok(WriteReply::Behind(floor)) => {
+                self.behind = Some(self.behind.unwrap_or(floor).max(floor));
+            }
+            Ok(WriteReply::Fenced) => self.fenced = true,
+            Ok(WriteReply::OutOfTime) => self.out_of_time = true,
+            // It counts for nothing, and is there (rule G1).
+            Ok(WriteReply::Unvoted) => {
+                self.unknown = Some(Error::unavailable("a replica that has it has no vote"));
+            }
+            Err(error) if error.kind() == ErrorKind::Invalid => self.refused = Some(error),
+            // Also of a full device: its log may have run out of space in mid-record.
+            Err(error) => self.unknown = Some(error),
+        }
+    }
+
+    /// Some have not answered, and are not waited for.
+    pub(super) fn leave_silent(&mut self) {
+        let error = || Error::unavailable("a replica does not answer");
+        self.unknown.get_or_insert_with(error);
     }
 
     pub(super) fn is_met_by(&self, yes: usize) -> bool {
-        let mut tally = QuorumTally::majority(self.replicas);
-        for _ in 0..yes {
-            tally.push(true);
-        }
-        tally.progress() == Progress::Met
+        self.replicas > 0 && yes > self.replicas / 2
     }
 
     /// Whether no replica can hold the write.

@@ -1,63 +1,27 @@
-//! The end of an upload: its parts are chosen, the choice is decided, and the decision is driven to
-//! its end by whoever finds it.
-//!
-//! The order of the object is fixed with the decision, above everything that was acknowledged at
-//! its key before. From then on a write at that order is the same write, whoever sends it: held if
-//! it is there, superseded if something newer is. So an object that was completed, seen and
-//! overwritten is never written again.
+//! The end of an upload: its parts are chosen, and the choice is decided.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream;
-use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{
-    Body, Checksum, ChecksumKind, ETag, KeyCondition, Manifest, Object, Part, Upload, UploadState,
-    Value,
+    Body, Checksum, ChecksumKind, ETag, Manifest, Object, Part, Upload, UploadState,
 };
 use martlet_protocol::extent::ExtentRole;
-use martlet_protocol::limits::{
-    COMMIT_WINDOW_MS, MANIFEST_EXTENTS_INLINE_MAX, OBJECT_BYTES_MAX, PARTS_MAX,
-};
-use martlet_protocol::{Stamp, UploadId, WriteId};
+use martlet_protocol::limits::{MANIFEST_EXTENTS_INLINE_MAX, OBJECT_BYTES_MAX, PARTS_MAX};
+use martlet_protocol::{Level, Stamp, UploadId, WriteId};
 
 use super::Place;
+use super::drive::{Driven, Driver};
 use super::part::Parts;
-use crate::api::{CompleteUpload, Incoming, NamedPart, WriteConditions, Written};
+use crate::api::{CompleteUpload, Incoming, NamedPart, Written};
 use crate::digest::{composite, joined, md5_of_md5s};
 use crate::error::{Error, Result};
-use crate::index::{Intent, Landed, Proposal, Step};
 use crate::ingest::Destination;
 use crate::put::object_of;
 use crate::store::{Inner, ObjectStore};
 use crate::unclaimed::Unclaimed;
-
-/// What was decided about an upload.
-#[derive(Clone, Copy)]
-struct Decision<'a> {
-    write_id: WriteId,
-    order: Stamp,
-    object: &'a Object,
-    condition: &'a KeyCondition,
-    driver: Driver,
-}
-
-/// What became of a decision that was driven on.
-pub(super) enum Driven {
-    /// The object is written.
-    Completed(Box<Written>),
-    /// The upload is open again: a condition of the key didn't hold.
-    Reopened(Error),
-}
-
-/// Who drives a decision on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Driver {
-    /// Whoever decided, in the same breath: nobody has written the object yet.
-    Decider,
-    /// Someone who found it decided: the object may have been written, and overwritten since.
-    Another,
-}
 
 impl ObjectStore {
     /// Completes an upload. Sent again, it answers the same.
@@ -73,7 +37,7 @@ impl ObjectStore {
         complete: CompleteUpload,
     ) -> Result<Written> {
         check_order(&complete.parts)?;
-        let inner = &self.inner;
+        let inner = &self.inner();
         let place = inner.place(bucket, key, upload).await?;
         let _turn = inner.uploads.lock(&place.key).await;
         let upload = inner.upload(&place).await?;
@@ -151,14 +115,18 @@ impl Inner {
         complete: &CompleteUpload,
     ) -> Result<Written> {
         let upload = self.upload(place).await?;
-        let chosen = self.choose(place, &complete.parts).await?;
+        let chosen = match self.choose(place, &complete.parts).await {
+            Ok(chosen) => chosen,
+            Err(error) => return self.not_chosen(place, error).await,
+        };
         let write_id = WriteId::random();
         let (object, unclaimed) =
             self.assemble(place, &upload, &chosen, complete, write_id).await?;
         let key = place.object_register();
         // Above all that was acknowledged before this began.
-        let view = self.read(&key, Want::Entry).await?;
+        let view = self.read(&key, Want::Entry, Level::Strict).await?;
         complete.conditions.check(object_of(&view))?;
+        let follows = view.entry.as_ref().map(|entry| entry.write_id);
         let before = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
         let state = UploadState::Completing {
             write_id,
@@ -173,8 +141,8 @@ impl Inner {
             .await?;
         match &decided.state {
             UploadState::Completing { write_id: decided_id, .. } => {
-                let driver =
-                    if *decided_id == write_id { Driver::Decider } else { Driver::Another };
+                let own = *decided_id == write_id;
+                let driver = if own { Driver::Decider { follows } } else { Driver::Another };
                 if driver == Driver::Another {
                     unclaimed.release();
                 }
@@ -197,9 +165,33 @@ impl Inner {
         }
     }
 
+    /// What to answer when the parts that a Complete names can't be chosen: another may have
+    /// completed the upload meanwhile and freed them, or one of them is on its way.
+    async fn not_chosen(self: &Arc<Self>, place: &Place<'_>, error: Error) -> Result<Written> {
+        let upload = self.upload(place).await?;
+        match &upload.state {
+            UploadState::Open => {
+                if matches!(error, Error::InvalidPart(_)) {
+                    self.check_no_parts_kept(place).await?;
+                }
+                Err(error)
+            }
+            UploadState::Aborted => Err(Error::NoSuchUpload),
+            UploadState::Completed { write_id, etag } => {
+                self.completed_before(place, &upload, *write_id, *etag).await
+            }
+            UploadState::Completing { .. } => {
+                match self.drive(place, &upload, Driver::Another).await? {
+                    Driven::Completed(written) => Ok(*written),
+                    Driven::Reopened(error) => Err(error),
+                }
+            }
+        }
+    }
+
     /// The parts that a Complete names, checked.
     async fn choose(&self, place: &Place<'_>, named: &[NamedPart]) -> Result<Vec<Box<Part>>> {
-        let mut parts = Parts::new(self, place, 0, named.len());
+        let mut parts = Parts::new(self, place, 0, named.len(), Level::Strict);
         let mut chosen = Vec::with_capacity(named.len());
         let mut next = parts.next().await?;
         for (at, wanted) in named.iter().enumerate() {
@@ -302,121 +294,5 @@ impl Inner {
         };
         let ingested = self.ingest(incoming, destination).await?;
         Ok((Body::Spilled { policy, manifest: ingested.extents }, ingested.unclaimed))
-    }
-
-    /// Drives a decision to its end: the object is written, the upload is completed, and the parts
-    /// that were not chosen are freed.
-    pub(super) async fn drive(
-        self: &Arc<Self>,
-        place: &Place<'_>,
-        upload: &Upload,
-        driver: Driver,
-    ) -> Result<Driven> {
-        let UploadState::Completing { write_id, order, object, condition } = &upload.state else {
-            return Err(Error::NoSuchUpload);
-        };
-        let decision = Decision { write_id: *write_id, order: *order, object, condition, driver };
-        let stamp = match self.write_object(place, decision).await {
-            Ok(Some(stamp)) => stamp,
-            Ok(None) => return self.give_up(place, *write_id, object).await,
-            Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)) => {
-                self.leave_completing(place, *write_id, UploadState::Open).await?;
-                return Ok(Driven::Reopened(error));
-            }
-            Err(error) => return Err(error),
-        };
-        let completed = UploadState::Completed { write_id: *write_id, etag: object.etag };
-        self.leave_completing(place, *write_id, completed).await?;
-        if let Err(error) = self.free_parts(place, &object.body).await {
-            tracing::warn!(upload = %place.id, %error, "parts of a completed upload are left behind");
-        }
-        Ok(Driven::Completed(Box::new(Written { object: (**object).clone(), stamp })))
-    }
-
-    /// Nobody can tell whether the object was written before what is at its key now. Its bytes may
-    /// have been taken for garbage since, so the parts can't be offered again.
-    async fn give_up(
-        self: &Arc<Self>,
-        place: &Place<'_>,
-        decided: WriteId,
-        object: &Object,
-    ) -> Result<Driven> {
-        self.leave_completing(place, decided, UploadState::Aborted).await?;
-        self.free_parts(place, &object.body).await?;
-        Err(martlet_protocol::Error::unavailable("nobody can tell who won").into())
-    }
-
-    async fn leave_completing(
-        &self,
-        place: &Place<'_>,
-        decided: WriteId,
-        next: UploadState,
-    ) -> Result<()> {
-        let change = |upload: &Upload| match &upload.state {
-            UploadState::Completing { write_id, .. } if *write_id == decided => Some(next.clone()),
-            _ => None,
-        };
-        self.change_upload(place, None, change).await.map(drop)
-    }
-
-    /// Writes the object of a decision, once for all who drive it. None if it can't be told whether
-    /// that has happened already.
-    async fn write_object(
-        &self,
-        place: &Place<'_>,
-        decision: Decision<'_>,
-    ) -> Result<Option<Stamp>> {
-        let Decision { write_id, order, object, condition, driver } = decision;
-        let key = place.object_register();
-        let conditions = WriteConditions::from_key_condition(condition);
-        let mut bucket = place.bucket.clone();
-        for _ in 0..2 {
-            let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
-            let generation = bucket.generation;
-            let intent = Intent { key: &key, write_id, generation, commit_by_ms, claim: None };
-            let mut evaluate = |view: &RegisterView| {
-                let newer = view.entry.as_ref().is_some_and(|entry| entry.order > order);
-                if newer && (conditions.is_empty() || driver == Driver::Another) {
-                    return Ok(Step::Keep);
-                }
-                conditions.check(object_of(view))?;
-                Ok(Step::Write(Proposal::of(Value::Object(Box::new(object.clone())))))
-            };
-            match self.decide(intent, &mut evaluate).await? {
-                Landed::At(stamp) => return Ok(Some(stamp)),
-                // Without conditions it counts as written and overwritten.
-                Landed::Kept(_) => return Ok(conditions.is_empty().then_some(order)),
-                Landed::Fenced => bucket = self.refreshed(place.name, &bucket).await?,
-            }
-        }
-        Err(Error::NoSuchBucket)
-    }
-
-    /// The answer to a Complete that was carried out before.
-    async fn completed_before(
-        &self,
-        place: &Place<'_>,
-        upload: &Upload,
-        write_id: WriteId,
-        etag: ETag,
-    ) -> Result<Written> {
-        debug_assert_eq!(upload.id, place.id);
-        let view = self.read(&place.object_register(), Want::Entry).await?;
-        if let (Some(object), Some(entry)) = (object_of(&view), &view.entry)
-            && entry.write_id == write_id
-        {
-            return Ok(Written { object: object.clone(), stamp: entry.order });
-        }
-        // It was overwritten or deleted since: what is left of it is its tag.
-        let object = Object {
-            size: 0,
-            etag,
-            modified_ms: upload.initiated_ms,
-            attributes: upload.attributes.clone(),
-            checksums: Vec::new(),
-            upload: Some(upload.id),
-            body: Body::Empty,
-        };
-        Ok(Written { object, stamp: view.entry.map_or(Stamp::ZERO, |entry| entry.order) })
     }
 }

@@ -37,7 +37,8 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
     pub async fn list_uploads(&self, bucket: &str, list: ListUploads) -> Result<UploadPage> {
-        let bucket = self.inner.bucket(bucket).await?;
+        let inner = self.inner();
+        let bucket = inner.bucket(bucket).await?;
         let mut page = UploadPage::default();
         if list.limit == 0 {
             return Ok(page);
@@ -47,7 +48,8 @@ impl ObjectStore {
         // No fold for the nodes: an upload's id, which ends its name, may hold a delimiter.
         let paths = Paths::all(&bucket, RegisterKind::Upload).below(prefix);
         let expected = list.limit.saturating_add(1);
-        let mut walk = Walk::new(&self.inner, &paths, start(&list, delimiter), expected);
+        let mut walk =
+            Walk::new(&inner, &paths, start(&list, delimiter), expected, inner.level(&bucket));
         let mut last = None;
         while let Some((_, entry)) = walk.next().await? {
             let Value::Upload(upload) = entry.value else { continue };

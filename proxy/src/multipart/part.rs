@@ -8,10 +8,11 @@ use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{Body, Bucket, ETag, Part, UploadState, Value};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
-use martlet_protocol::{ExtentId, RegisterKey, RegisterKind, UploadId, WriteId};
+use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, UploadId, WriteId};
 
 use super::{Listed, Place, info};
 use crate::api::{CopyPart, Incoming, PartPage, WrittenPart};
+use crate::bucket::busy;
 use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed};
 use crate::ingest::{Destination, Ingested};
@@ -34,6 +35,17 @@ fn part_of(listed: &Listed) -> Option<&Part> {
     }
 }
 
+/// Where the parts of an upload are.
+fn paths(place: &Place<'_>) -> Paths {
+    Paths {
+        bucket: place.bucket.id,
+        shards: vec![place.key.shard],
+        kind: RegisterKind::Part,
+        prefix: bytes::Bytes::copy_from_slice(&place.id.0),
+        fold: None,
+    }
+}
+
 /// Parts by number, the newest of each, one at a time.
 pub(super) struct Parts<'a> {
     walk: Walk<'a>,
@@ -44,17 +56,17 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// The parts of an upload with numbers above `after`.
-    pub(super) fn new(inner: &'a Inner, place: &Place<'_>, after: u16, limit: usize) -> Self {
-        let paths = Paths {
-            bucket: place.bucket.id,
-            shards: vec![place.key.shard],
-            kind: RegisterKind::Part,
-            prefix: bytes::Bytes::copy_from_slice(&place.id.0),
-            fold: None,
-        };
+    pub(super) fn new(
+        inner: &'a Inner,
+        place: &Place<'_>,
+        after: u16,
+        limit: usize,
+        level: Level,
+    ) -> Self {
+        let paths = paths(place);
         let mut from = place.id.0.to_vec();
         from.extend_from_slice(&(after + 1).to_be_bytes());
-        let walk = Walk::new(inner, &paths, ListStart::At(from.into()), limit);
+        let walk = Walk::new(inner, &paths, ListStart::At(from.into()), limit, level);
         Self { walk, bucket: place.bucket.clone(), key: place.key.clone(), ahead: None }
     }
 
@@ -105,6 +117,11 @@ impl<'a> Parts<'a> {
 }
 
 impl Inner {
+    /// Refuses while a part of an upload may be on its way to its primaries.
+    pub(super) async fn check_no_parts_kept(&self, place: &Place<'_>) -> Result<()> {
+        Ok(self.check_nothing_kept(paths(place)).await?)
+    }
+
     /// Writes a part of an open upload.
     async fn put_part(
         self: &Arc<Self>,
@@ -161,8 +178,8 @@ impl Inner {
         let mut bucket = place.bucket.clone();
         for _ in 0..2 {
             let generation = bucket.generation;
-            let claim = Some(ingested.unclaimed.claim());
-            let intent = Intent { key: register, write_id, generation, commit_by_ms, claim };
+            let (level, claim) = (place.level(), Some(ingested.unclaimed.claim()));
+            let intent = Intent { key: register, write_id, generation, commit_by_ms, level, claim };
             match self.write(intent, value, None, false).await {
                 Ok(Landed::At(_)) => return Ok(()),
                 Ok(_) => match self.refreshed(place.name, &bucket).await {
@@ -172,7 +189,7 @@ impl Inner {
                         return Err(error);
                     }
                 },
-                Err(Failed { error, maybe_written }) => {
+                Err(Failed { error, maybe_written, .. }) => {
                     if !maybe_written {
                         ingested.unclaimed.release();
                     }
@@ -181,7 +198,7 @@ impl Inner {
             }
         }
         ingested.unclaimed.release();
-        Err(Error::NoSuchBucket)
+        Err(busy())
     }
 
     /// A part may come too late: whoever aborted its upload has looked for parts already.
@@ -205,6 +222,7 @@ impl Inner {
             write_id: WriteId::random(),
             generation: place.bucket.generation,
             commit_by_ms: self.stamps.now_ms() + COMMIT_WINDOW_MS,
+            level: place.level(),
             claim: None,
         };
         match self.write(intent, &Value::Tombstone, None, keep_body).await? {
@@ -225,7 +243,7 @@ impl Inner {
             .iter()
             .flat_map(|manifest| manifest.extents.iter().map(|extent| extent.id))
             .collect();
-        let mut parts = Parts::new(self, place, 0, 1000);
+        let mut parts = Parts::new(self, place, 0, 1000, Level::Strict);
         let mut all = Vec::new();
         while let Some(listed) = parts.next_write().await? {
             let keep = match part_of(&listed).map(|part| &part.body) {
@@ -258,8 +276,9 @@ impl ObjectStore {
         number: u32,
         body: Incoming,
     ) -> Result<WrittenPart> {
-        let place = self.inner.place(bucket, key, upload).await?;
-        self.inner.put_part(&place, number, body).await
+        let inner = self.inner();
+        let place = inner.place(bucket, key, upload).await?;
+        inner.put_part(&place, number, body).await
     }
 
     /// Writes a part from bytes of an object.
@@ -275,9 +294,10 @@ impl ObjectStore {
         copy: CopyPart,
     ) -> Result<WrittenPart> {
         part_number(number)?;
-        let place = self.inner.place(bucket, key, upload).await?;
-        let body = self.source_of(&copy.source, &copy.source_conditions, copy.selection).await?;
-        self.inner.put_part(&place, number, body).await
+        let inner = self.inner();
+        let place = inner.place(bucket, key, upload).await?;
+        let body = inner.source_of(&copy.source, &copy.source_conditions, copy.selection).await?;
+        inner.put_part(&place, number, body).await
     }
 
     /// A page of the parts of an open upload, by number, above `after`.
@@ -292,14 +312,16 @@ impl ObjectStore {
         after: u32,
         limit: usize,
     ) -> Result<PartPage> {
-        let place = self.inner.place(bucket, key, upload).await?;
-        let upload = self.inner.upload(&place).await?;
+        let inner = self.inner();
+        let place = inner.place(bucket, key, upload).await?;
+        let upload = inner.upload(&place).await?;
         if matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted) {
             return Err(Error::NoSuchUpload);
         }
         let mut page = PartPage { upload: info(upload), parts: Vec::new(), truncated: false };
         let after = u16::try_from(after).unwrap_or(PARTS_MAX).min(PARTS_MAX);
-        let mut parts = Parts::new(&self.inner, &place, after, limit.saturating_add(1));
+        let expected = limit.saturating_add(1);
+        let mut parts = Parts::new(&inner, &place, after, expected, place.level());
         while limit > 0
             && let Some((number, part)) = parts.next().await?
         {

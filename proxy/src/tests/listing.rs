@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use martlet_protocol::RegisterKind;
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::{Level, RegisterKind};
 use proptest::prelude::*;
 
 use super::harness::{Harness, faulty};
@@ -150,7 +150,8 @@ async fn a_short_page_is_asked_for_and_a_long_run_of_tombstones_is_crossed_in_lo
     }
     let bucket = harness.store.bucket("b").await.unwrap();
     let paths = Paths::all(&bucket, RegisterKind::Object);
-    let mut walk = Walk::new(&harness.store.inner, &paths, ListStart::First, 2);
+    let inner = harness.store.inner();
+    let mut walk = Walk::new(&inner, &paths, ListStart::First, 2, Level::Strict);
     walk.next().await.unwrap().unwrap();
     assert_eq!(walk.seen, 2, "one key and the word that there is more");
     for at in 0..2999 {

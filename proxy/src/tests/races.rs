@@ -6,11 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use martlet_protocol::testing::Fault;
+use martlet_protocol::{DeviceId, ErrorKind};
 use parking_lot::Mutex;
 
 use super::conditional::{create_only, only_over};
 use super::harness::{Harness, body, create, faulty, get, pattern, put, settle};
 use super::multipart::{begin, naming, send};
+use super::nodes::{Fortune, Nodes};
 use crate::{Error, ObjectStore, Result, Selection, WriteConditions, Written};
 
 const ROUNDS: u64 = 100;
@@ -18,15 +20,15 @@ const RACERS: usize = 50;
 
 /// A small generator of our own, so that a seed means the same for ever.
 #[derive(Clone)]
-struct Chance(Arc<Mutex<u64>>);
+pub(super) struct Chance(Arc<Mutex<u64>>);
 
 impl Chance {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)))
     }
 
     /// A number below `end`.
-    fn below(&self, end: u64) -> u64 {
+    pub(super) fn below(&self, end: u64) -> u64 {
         let mut state = self.0.lock();
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -95,6 +97,42 @@ async fn of_fifty_racers_one_wins_a_hundred_times_over() {
             assert!(outcomes.iter().any(|(_, outcome)| outcome.is_ok()), "{what}: nobody won");
         }
     }
+}
+
+/// Of fifty racers through three proxies exactly one wins, a hundred times over, also while a node
+/// is gone. Whoever can't tell says so; then the winner may be among those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r7_of_fifty_racers_through_three_proxies_one_wins_also_with_a_node_gone() {
+    let mut untold = 0;
+    for seed in 0..ROUNDS {
+        let nodes = Nodes::new(3);
+        let proxies = [nodes.proxy(), nodes.proxy(), nodes.proxy()];
+        create(&proxies[0].store, "b").await;
+        let gone = u32::try_from(seed % 4).unwrap();
+        if gone > 0 {
+            for proxy in &proxies {
+                proxy.store.bucket("b").await.unwrap();
+                proxy.fares(&[DeviceId(gone)], Fortune::Refused);
+            }
+        }
+        let stores: Vec<_> = proxies.iter().map(|proxy| proxy.store.clone()).collect();
+        let outcomes = race(&stores, "create", &create_only()).await;
+        let what = format!("seed {seed}, node {gone} gone");
+        check_winner(&stores[0], &outcomes, &what).await;
+        let unavailable = |outcome: &Result<Written>| match outcome {
+            Ok(_) | Err(Error::PreconditionFailed(_) | Error::ConditionalConflict) => false,
+            Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable => true,
+            Err(error) => panic!("{what}: {error}"),
+        };
+        let silent = outcomes.iter().filter(|(_, outcome)| unavailable(outcome)).count();
+        untold += silent;
+        let won = outcomes.iter().filter(|(_, outcome)| outcome.is_ok()).count();
+        let held = get(&stores[1], "key", Selection::Whole).await.unwrap();
+        let theirs = outcomes.iter().find(|(text, _)| held == *text).expect("one of them wrote it");
+        assert!(won == 1 || unavailable(&theirs.1), "{what}: {won} winners");
+    }
+    println!("{untold} of {} racers could not tell", ROUNDS * RACERS as u64);
+    assert!(untold < RACERS * 20, "hardly anybody can tell");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

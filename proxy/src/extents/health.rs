@@ -1,0 +1,234 @@
+//! What this proxy has seen of each device lately: nothing here is agreed with anyone, and all of
+//! it decides only whom to ask first.
+//!
+//! A device that failed is *shunned* for a while: others are asked before it, and it is asked when
+//! they can't help. When the while is over one caller finds out whether it is back; the others go
+//! on shunning it until it has answered. A device that is overtaken again and again without ever
+//! answering is as good as failed: so a stopped node costs a few hedges, and not one for each read.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use martlet_protocol::DeviceId;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How long a device is shunned before it is tried again.
+const SHUNNED_FOR: Duration = Duration::from_secs(10);
+/// A device that was overtaken so often, and hasn't answered since …
+const STRIKES_MAX: u32 = 3;
+/// … nor for so long, is shunned.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// The least that a reader waits for its first byte before it asks another holder too.
+pub(crate) const HEDGE_AFTER_MIN: Duration = Duration::from_millis(30);
+/// The most.
+const HEDGE_AFTER_MAX: Duration = Duration::from_secs(1);
+/// What a hedged reader waits, in times of what its device usually takes.
+const HEDGE_AFTER_FACTOR: u32 = 4;
+/// One read of so many may be hedged: a cluster at its limit must not be asked twice for all.
+const READS_PER_HEDGE: u32 = 20;
+/// Hedges that may be saved up.
+const HEDGES_SAVED_MAX: u32 = 16;
+
+/// What has been seen of the devices.
+pub(crate) struct Health {
+    devices: Mutex<HashMap<DeviceId, Record>>,
+    /// Hedges that may be made, in parts of [`READS_PER_HEDGE`].
+    saved: Mutex<u32>,
+}
+
+#[derive(Default)]
+struct Record {
+    shunned_until: Option<Instant>,
+    full_until: Option<Instant>,
+    strikes: u32,
+    answered_at: Option<Instant>,
+    /// How long the first byte of a read takes, smoothed.
+    usual: Duration,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self { devices: Mutex::default(), saved: Mutex::new(HEDGES_SAVED_MAX * READS_PER_HEDGE) }
+    }
+}
+
+impl Health {
+    fn note(&self, device: DeviceId, change: impl FnOnce(&mut Record)) {
+        change(self.devices.lock().entry(device).or_default());
+    }
+
+    /// A device did what it was asked, or said that it can't for a reason that isn't its own.
+    pub(crate) fn answered(&self, device: DeviceId) {
+        self.note(device, Record::answer);
+    }
+
+    /// The first byte of a read came after `took`.
+    pub(crate) fn first_byte(&self, device: DeviceId, took: Duration) {
+        self.note(device, |record| {
+            record.answer();
+            record.learn(took);
+        });
+    }
+
+    /// A device failed, or could not be reached.
+    pub(crate) fn failed(&self, device: DeviceId) {
+        self.note(device, |record| record.shunned_until = Some(Instant::now() + SHUNNED_FOR));
+    }
+
+    /// A device takes no more bytes.
+    pub(crate) fn full(&self, device: DeviceId) {
+        self.note(device, |record| {
+            record.answer();
+            record.full_until = Some(Instant::now() + SHUNNED_FOR);
+        });
+    }
+
+    /// A device had not answered for `waited` when others had, or should have. Nothing is learned of
+    /// how long it takes: that it never came is no measure.
+    pub(crate) fn overtaken(&self, device: DeviceId, waited: Duration) {
+        self.note(device, |record| {
+            let now = Instant::now();
+            record.strikes += 1;
+            let answered_at = *record.answered_at.get_or_insert(now - waited.min(SILENCE_MAX));
+            if record.strikes >= STRIKES_MAX && now - answered_at >= SILENCE_MAX {
+                record.shunned_until = Some(now + SHUNNED_FOR);
+            }
+        });
+    }
+
+    /// Whether others should be asked first.
+    pub(crate) fn is_shunned(&self, device: DeviceId) -> bool {
+        self.devices.lock().get(&device).is_some_and(|record| record.shunned_until.is_some())
+    }
+
+    /// The same, of a device that is about to be asked if not: one caller at a time may find out
+    /// whether a device is back.
+    pub(crate) fn shuns(&self, device: DeviceId) -> bool {
+        let mut devices = self.devices.lock();
+        let Some(record) = devices.get_mut(&device) else { return false };
+        let Some(until) = record.shunned_until else { return false };
+        let now = Instant::now();
+        if until <= now {
+            record.shunned_until = Some(now + SHUNNED_FOR);
+        }
+        until > now
+    }
+
+    /// Whether a device said lately that it takes no more bytes.
+    pub(crate) fn is_full(&self, device: DeviceId) -> bool {
+        let devices = self.devices.lock();
+        let until = devices.get(&device).and_then(|record| record.full_until);
+        until.is_some_and(|until| until > Instant::now())
+    }
+
+    /// How long to wait for the first byte from a device before asking another too.
+    pub(crate) fn patience(&self, device: DeviceId) -> Duration {
+        let usual = self.devices.lock().get(&device).map_or(Duration::ZERO, |r| r.usual);
+        (usual * HEDGE_AFTER_FACTOR).clamp(HEDGE_AFTER_MIN, HEDGE_AFTER_MAX)
+    }
+
+    /// Counts a read: so many of them make a hedge.
+    pub(crate) fn count_read(&self) {
+        let mut saved = self.saved.lock();
+        *saved = (*saved + 1).min(HEDGES_SAVED_MAX * READS_PER_HEDGE);
+    }
+
+    /// Whether a hedge may be made now; if so, it counts as made.
+    pub(crate) fn may_hedge(&self) -> bool {
+        let mut saved = self.saved.lock();
+        let left = saved.checked_sub(READS_PER_HEDGE);
+        *saved = left.unwrap_or(*saved);
+        left.is_some()
+    }
+}
+
+impl Record {
+    fn answer(&mut self) {
+        self.shunned_until = None;
+        self.strikes = 0;
+        self.answered_at = Some(Instant::now());
+    }
+
+    fn learn(&mut self, took: Duration) {
+        self.usual = (self.usual * 7 + took) / 8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const ONE: DeviceId = DeviceId(1);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_at_a_time_finds_out_whether_a_device_is_back() {
+        let health = Health::default();
+        assert!(!health.shuns(ONE));
+        health.failed(ONE);
+        assert!(health.shuns(ONE) && health.is_shunned(ONE));
+        advance(SHUNNED_FOR).await;
+        assert!(health.is_shunned(ONE), "nobody has asked it yet");
+        assert!(!health.shuns(ONE), "this caller asks it");
+        assert!(health.shuns(ONE), "and the next waits for what comes of that");
+        health.answered(ONE);
+        assert!(!health.shuns(ONE) && !health.is_shunned(ONE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_device_that_is_overtaken_and_never_answers_is_shunned() {
+        let health = Health::default();
+        health.answered(ONE);
+        for _ in 0..STRIKES_MAX {
+            health.overtaken(ONE, ms(30));
+        }
+        assert!(!health.is_shunned(ONE), "it answered only just now: it is busy");
+        advance(SILENCE_MAX).await;
+        health.overtaken(ONE, ms(30));
+        assert!(health.is_shunned(ONE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_device_that_answers_is_not_shunned_and_is_waited_for_longer() {
+        let health = Health::default();
+        assert_eq!(health.patience(ONE), HEDGE_AFTER_MIN);
+        for _ in 0..100 {
+            health.overtaken(ONE, ms(80));
+            advance(ms(100)).await;
+            health.first_byte(ONE, ms(100));
+            assert!(!health.is_shunned(ONE));
+        }
+        assert!(health.patience(ONE) > ms(350));
+        for _ in 0..100 {
+            health.first_byte(ONE, ms(2000));
+        }
+        assert_eq!(health.patience(ONE), HEDGE_AFTER_MAX);
+    }
+
+    #[test]
+    fn hedges_are_a_share_of_the_reads() {
+        let health = Health::default();
+        while health.may_hedge() {}
+        let mut hedges = 0;
+        for _ in 0..1000 {
+            health.count_read();
+            hedges += u32::from(health.may_hedge());
+        }
+        assert_eq!(hedges, 1000 / READS_PER_HEDGE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_device_is_remembered_for_a_while() {
+        let health = Health::default();
+        health.full(ONE);
+        assert!(health.is_full(ONE) && !health.is_shunned(ONE), "it can still be read");
+        advance(SHUNNED_FOR).await;
+        assert!(!health.is_full(ONE));
+    }
+}

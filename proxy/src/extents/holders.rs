@@ -1,0 +1,111 @@
+//! Who may hold an extent, the likeliest first.
+
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::{DeviceId, Error, ExtentId};
+use martlet_ring::Ring;
+
+use super::health::Health;
+
+/// The devices that most likely hold an extent: its primaries, and the previous holders of replicas
+/// that are moving, each of them once. Those that failed lately come last.
+pub(super) fn likely(ring: &Ring, health: &Health, id: ExtentId) -> Vec<DeviceId> {
+    let partition = ring.partition(id.placement());
+    let mut likely = Vec::with_capacity(ring.replicas());
+    let mut moving = Vec::new();
+    for (replica, device) in ring.primaries(partition).enumerate() {
+        match ring.previous(partition, replica) {
+            // The new holder has what was written since, the previous one all the rest.
+            Some(previous) => {
+                likely.push(previous);
+                moving.push(device);
+            }
+            None => likely.push(device),
+        }
+    }
+    // Another replica is the first for each extent, so that all serve their share.
+    let count = likely.len().max(1);
+    likely.rotate_left(usize::from(id.0[15]) % count);
+    for device in moving {
+        if !likely.contains(&device) {
+            likely.push(device);
+        }
+    }
+    prefer_healthy(&mut likely, health);
+    likely
+}
+
+/// Puts those that failed lately behind the others.
+fn prefer_healthy(likely: &mut [DeviceId], health: &Health) {
+    // The first that isn't shunned is about to be asked; of the others it is enough to know.
+    if let Some(first) = likely.iter().position(|device| !health.shuns(*device)) {
+        likely[..=first].rotate_right(1);
+        likely[1..].sort_by_key(|device| health.is_shunned(*device));
+    }
+}
+
+/// Everybody else who may hold it, in the order in which they would have stood in.
+pub(super) fn others(ring: &Ring, id: ExtentId, known: &[DeviceId]) -> Vec<DeviceId> {
+    let handoffs = ring.handoffs(ring.partition(id.placement()));
+    handoffs.filter(|device| !known.contains(device)).collect()
+}
+
+/// What is said of an extent that nobody has. An entry names it, so "not found" is no answer.
+pub(super) fn lost(extent: &ExtentRef) -> Error {
+    Error::internal(format!("extent {} is on none of its devices", extent.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use martlet_protocol::PolicyId;
+    use martlet_ring::{Device, Node};
+
+    use super::*;
+
+    fn ring(devices: u32) -> Ring {
+        let device = |id| Device {
+            id: DeviceId(id),
+            region: 1,
+            zone: 1,
+            node: Node { name: format!("n{id}"), address: String::new() },
+            name: "disk".into(),
+            weight: 1.0,
+            meta: String::new(),
+        };
+        let devices: Vec<_> = (1..=devices).map(device).collect();
+        Ring::of_devices(PolicyId(0), 3, &devices).unwrap()
+    }
+
+    #[tokio::test]
+    async fn everybody_is_named_once_and_primaries_first() {
+        let (ring, health) = (ring(14), Health::default());
+        for byte in 0..50 {
+            let id = ExtentId([byte; 16]);
+            let mut all = likely(&ring, &health, id);
+            let mut primaries: Vec<_> = ring.primaries(ring.partition(id.placement())).collect();
+            primaries.sort();
+            let mut first = all.clone();
+            first.sort();
+            assert_eq!(first, primaries);
+            all.extend(others(&ring, id, &all));
+            all.sort();
+            assert_eq!(all, (1..=14).map(DeviceId).collect::<Vec<_>>());
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_to_be_asked_varies_and_is_not_one_that_failed() {
+        let (ring, health) = (ring(3), Health::default());
+        let mut asked: HashMap<DeviceId, u32> = HashMap::new();
+        for _ in 0..600 {
+            *asked.entry(likely(&ring, &health, ExtentId::random())[0]).or_default() += 1;
+        }
+        assert!(asked.len() == 3 && asked.values().all(|times| *times > 120), "{asked:?}");
+        health.failed(DeviceId(2));
+        for _ in 0..100 {
+            let order = likely(&ring, &health, ExtentId::random());
+            assert_eq!(order[2], DeviceId(2), "it may still be the only one to have it");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Which devices the copies of one extent go to.
+//!
+//! Invariants: no device is asked twice for the same extent, and none holds two copies of it. Copies
+//! go to nodes that have none yet for as long as there are such.
+
+use martlet_protocol::{DeviceId, ExtentId};
+use martlet_ring::Ring;
+
+use super::health::Health;
+
+/// Where the copies of one extent go, and where they may go yet.
+#[derive(Debug)]
+pub(super) struct Placement {
+    id: ExtentId,
+    /// Devices that hold a copy or are being asked to.
+    taken: Vec<DeviceId>,
+    /// Devices that may still be asked, best first; none until one is needed.
+    rest: Option<Vec<DeviceId>>,
+}
+
+/// Whether two devices are in one machine.
+pub(super) fn same_node(ring: &Ring, a: DeviceId, b: DeviceId) -> bool {
+    match (ring.device(a), ring.device(b)) {
+        (Some(a), Some(b)) => a.node_path() == b.node_path(),
+        _ => a == b,
+    }
+}
+
+/// Whether a ring has at least so many machines that take data.
+pub(super) fn has_nodes(ring: &Ring, needed: usize) -> bool {
+    let mut seen: Vec<DeviceId> = Vec::with_capacity(needed);
+    for device in ring.devices().iter().filter(|device| device.weight > 0.0) {
+        if seen.len() >= needed {
+            break;
+        }
+        if !seen.iter().any(|other| same_node(ring, *other, device.id)) {
+            seen.push(device.id);
+        }
+    }
+    seen.len() >= needed
+}
+
+impl Placement {
+    /// The primaries of an extent. One that was out or full just now is passed over for a device
+    /// that wasn't, where there is one on another node.
+    pub(super) fn new(ring: &Ring, health: &Health, id: ExtentId) -> Self {
+        let primaries: Vec<_> = ring.primaries(ring.partition(id.placement())).collect();
+        let mut placement = Self { id, taken: primaries.clone(), rest: None };
+        for device in primaries {
+            if !health.is_full(device) && !health.shuns(device) {
+                continue;
+            }
+            placement.taken.retain(|taken| *taken != device);
+            match placement.best(ring, health) {
+                Some((at, (false, false))) => {
+                    let instead = placement.rest(ring).remove(at);
+                    placement.taken.push(instead);
+                    placement.rest(ring).push(device);
+                }
+                _ => placement.taken.push(device),
+            }
+        }
+        placement
+    }
+
+    /// The devices that hold a copy or are being asked to.
+    pub(super) fn devices(&self) -> &[DeviceId] {
+        &self.taken
+    }
+
+    /// A device has failed, and holds no copy.
+    pub(super) fn release(&mut self, failed: DeviceId) {
+        self.taken.retain(|taken| *taken != failed);
+    }
+
+    /// The next device for a copy that needs one.
+    pub(super) fn next(&mut self, ring: &Ring, health: &Health) -> Option<DeviceId> {
+        let (at, _) = self.best(ring, health)?;
+        let next = self.rest(ring).remove(at);
+        self.taken.push(next);
+        Some(next)
+    }
+
+    /// Whether there is one.
+    pub(super) fn has_next(&mut self, ring: &Ring) -> bool {
+        !self.rest(ring).is_empty()
+    }
+
+    /// The best of the rest: where it stands, and whether its node has a copy and whether it is
+    /// known to be out or full.
+    fn best(&mut self, ring: &Ring, health: &Health) -> Option<(usize, (bool, bool))> {
+        let taken = self.taken.clone();
+        let rank = |device: &DeviceId| {
+            let crowded = taken.iter().any(|taken| same_node(ring, *taken, *device));
+            (crowded, health.is_full(*device) || health.is_shunned(*device))
+        };
+        let ranked = self.rest(ring).iter().map(rank).enumerate();
+        ranked.min_by_key(|(at, rank)| (*rank, *at))
+    }
+
+    fn rest(&mut self, ring: &Ring) -> &mut Vec<DeviceId> {
+        self.rest.get_or_insert_with(|| {
+            let partition = ring.partition(self.id.placement());
+            ring.handoffs(partition).filter(|device| !self.taken.contains(device)).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::PolicyId;
+    use martlet_ring::{Device, Node};
+
+    use super::*;
+
+    /// Devices 1, 2, … on nodes of so many devices each.
+    fn ring(devices: u32, on_each_node: u32) -> Ring {
+        let device = |id: u32| Device {
+            id: DeviceId(id),
+            region: 1,
+            zone: 1,
+            node: Node { name: format!("n{}", (id - 1) / on_each_node), address: String::new() },
+            name: format!("d{id}"),
+            weight: 1.0,
+            meta: String::new(),
+        };
+        let devices: Vec<_> = (1..=devices).map(device).collect();
+        Ring::of_devices(PolicyId(0), 3, &devices).unwrap()
+    }
+
+    fn nodes(ring: &Ring, devices: &[DeviceId]) -> usize {
+        let mut nodes: Vec<_> =
+            devices.iter().map(|id| ring.device(*id).unwrap().node_path()).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.len()
+    }
+
+    fn replace(
+        placement: &mut Placement,
+        ring: &Ring,
+        health: &Health,
+        failed: DeviceId,
+    ) -> Option<DeviceId> {
+        placement.release(failed);
+        placement.next(ring, health)
+    }
+
+    #[tokio::test]
+    async fn every_device_is_offered_once_and_nodes_without_a_copy_first() {
+        let (ring, health) = (ring(12, 2), Health::default());
+        let mut placement = Placement::new(&ring, &health, ExtentId([5; 16]));
+        let mut seen = placement.devices().to_vec();
+        assert_eq!((seen.len(), nodes(&ring, &seen)), (3, 3));
+        while let Some(next) = replace(&mut placement, &ring, &health, *seen.last().unwrap()) {
+            assert!(!seen.contains(&next));
+            seen.push(next);
+            if seen.len() <= 6 {
+                assert_eq!(nodes(&ring, placement.devices()), 3);
+            }
+        }
+        assert_eq!(seen.len(), 12);
+    }
+
+    #[tokio::test]
+    async fn a_primary_that_was_out_just_now_is_passed_over_and_kept_for_the_last() {
+        let (ring, health) = (ring(4, 1), Health::default());
+        let id = ExtentId([5; 16]);
+        let primaries = Placement::new(&ring, &health, id).devices().to_vec();
+        health.failed(primaries[1]);
+        let mut placement = Placement::new(&ring, &health, id);
+        let devices = placement.devices().to_vec();
+        assert!(devices.len() == 3 && !devices.contains(&primaries[1]));
+        assert_eq!(replace(&mut placement, &ring, &health, devices[0]), Some(primaries[1]));
+        assert_eq!(replace(&mut placement, &ring, &health, primaries[1]), None);
+    }
+
+    #[tokio::test]
+    async fn primaries_that_are_out_are_asked_where_nobody_better_is() {
+        let (ring, health) = (ring(4, 1), Health::default());
+        (1..=4).for_each(|id| health.failed(DeviceId(id)));
+        assert_eq!(Placement::new(&ring, &health, ExtentId([5; 16])).devices().len(), 3);
+    }
+
+    #[test]
+    fn machines_are_counted_and_not_disks() {
+        assert!(has_nodes(&ring(12, 2), 6) && !has_nodes(&ring(12, 2), 7));
+        assert!(has_nodes(&ring(3, 3), 1) && !has_nodes(&ring(3, 3), 2));
+    }
+}

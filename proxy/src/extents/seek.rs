@@ -1,0 +1,236 @@
+//! Seeking an extent: one likely holder is asked, then another if the first is late or fails, and
+//! everybody before it is called lost.
+//!
+//! * A device that answers "not here", fails or can't be reached is followed by the next at once.
+//! * One that is late is followed by a *hedge*: the next is asked too, and who is first wins. Hedges
+//!   are a small share of all reads, but for those that follow a failure.
+//! * When the likely holders have failed, or some have and the rest has been silent for a second,
+//!   all handoffs are asked, a few at a time; one that is late gives up its turn, but may still win.
+//!
+//! The calls that lose are dropped, which cancels them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::{Backend, DeviceId, Error, ErrorKind, PolicyId, Result};
+use tokio::time::{Instant, timeout};
+
+use super::health::Health;
+use super::holders;
+use crate::cluster::Cluster;
+use crate::store::Inner;
+
+/// How long a likely holder may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// The same where it is the only one: a disk at its limit may take that long.
+const ANSWER_TIME_ALONE: Duration = Duration::from_mins(1);
+/// The same of a handoff.
+const ANSWER_TIME_HANDOFF: Duration = Duration::from_secs(5);
+/// How long likely holders that are silent keep handoffs from being asked.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
+/// Handoffs that are asked at a time.
+const HANDOFFS_AT_ONCE: usize = 4;
+/// How long a handoff keeps its turn.
+const TURN: Duration = Duration::from_millis(250);
+
+/// An extent that is sought.
+pub(crate) struct Sought<'a> {
+    pub(crate) policy: PolicyId,
+    pub(crate) extent: ExtentRef,
+    /// Devices that are not asked: they had their chance.
+    pub(crate) barred: &'a [DeviceId],
+    /// What went wrong before, to be told if nobody has the extent.
+    pub(crate) failure: Option<Error>,
+}
+
+/// One answer, and what it took.
+type Answer<T> = (DeviceId, Result<T>, Duration);
+
+struct Search<'a, T, Ask> {
+    health: &'a Health,
+    cluster: &'a Cluster,
+    ask: Ask,
+    /// Devices yet to be asked, the last of them first.
+    queue: Vec<DeviceId>,
+    /// Whether these are the handoffs.
+    everybody: bool,
+    answer_time: Duration,
+    pending: Vec<(DeviceId, Instant)>,
+    answers: FuturesUnordered<BoxFuture<'static, Answer<T>>>,
+    /// Devices that failed, or don't have it.
+    failed: usize,
+    failure: Option<Error>,
+}
+
+impl Inner {
+    /// What `ask` has to say of an extent on the first device that answers well.
+    pub(crate) async fn seek<T: Send + 'static>(
+        &self,
+        sought: Sought<'_>,
+        ask: impl Fn(DeviceId, Arc<dyn Backend>) -> BoxFuture<'static, Result<T>>,
+    ) -> Result<(DeviceId, T)> {
+        let Sought { policy, extent, barred, failure } = sought;
+        let health = &self.extents.health;
+        let cluster = self.cluster();
+        let ring = cluster.data(policy)?;
+        let mut known = holders::likely(ring, health, extent.id);
+        let mut queue: Vec<_> = known.iter().rev().copied().collect();
+        queue.retain(|device| !barred.contains(device));
+        let answer_time = if known.len() > 1 { ANSWER_TIME } else { ANSWER_TIME_ALONE };
+        health.count_read();
+        let mut search = Search {
+            health,
+            cluster: &cluster,
+            ask,
+            queue,
+            everybody: false,
+            answer_time,
+            pending: Vec::new(),
+            answers: FuturesUnordered::new(),
+            failed: 0,
+            failure,
+        };
+        if let Some(found) = search.run().await {
+            return Ok(found);
+        }
+        known.extend_from_slice(barred);
+        search.queue = holders::others(ring, extent.id, &known);
+        search.queue.reverse();
+        search.everybody = true;
+        search.answer_time = ANSWER_TIME_HANDOFF;
+        if let Some(found) = search.run().await {
+            tracing::debug!(extent = %extent.id, device = %found.0, "found on a handoff");
+            return Ok(found);
+        }
+        Err(search.failure.take().unwrap_or_else(|| holders::lost(&extent)))
+    }
+}
+
+impl<T, Ask> Search<'_, T, Ask>
+where
+    T: Send + 'static,
+    Ask: Fn(DeviceId, Arc<dyn Backend>) -> BoxFuture<'static, Result<T>>,
+{
+    /// Asks who is in the queue. None when nobody of them is left, or none that would answer soon.
+    async fn run(&mut self) -> Option<(DeviceId, T)> {
+        let mut asked_at = Instant::now();
+        loop {
+            while self.may_ask() && self.ask_next() {
+                asked_at = Instant::now();
+            }
+            if self.answers.is_empty() {
+                return None;
+            }
+            match timeout(self.patience(), self.answers.next()).await {
+                Ok(Some((device, Ok(found), took))) => {
+                    self.note_late();
+                    self.health.first_byte(device, took);
+                    return Some((device, found));
+                }
+                Ok(Some((device, Err(error), _))) => self.note_failure(device, error),
+                Ok(None) => {}
+                Err(_) if self.everybody => {}
+                Err(_) if !self.queue.is_empty() => {
+                    self.note_silence();
+                    if self.failed > 0 || self.is_known_to_fail() || self.health.may_hedge() {
+                        self.ask_next();
+                        asked_at = Instant::now();
+                    }
+                }
+                Err(_) => {
+                    if self.failed > 0 && asked_at.elapsed() >= SILENCE_MAX {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether somebody may be asked without being a hedge.
+    fn may_ask(&self) -> bool {
+        if !self.everybody {
+            return self.pending.is_empty();
+        }
+        let in_turn = self.pending.iter().filter(|(_, since)| since.elapsed() < TURN);
+        in_turn.count() < HANDOFFS_AT_ONCE
+    }
+
+    /// Whether the device that is waited for has failed others since it was asked.
+    fn is_known_to_fail(&self) -> bool {
+        self.pending.last().is_some_and(|(device, _)| self.health.is_shunned(*device))
+    }
+
+    /// How long to wait before somebody else is asked too.
+    fn patience(&self) -> Duration {
+        match self.pending.last() {
+            Some((device, _)) if !self.everybody => self.health.patience(*device),
+            _ => TURN,
+        }
+    }
+
+    /// Asks the next of the queue, if there is one.
+    fn ask_next(&mut self) -> bool {
+        let Some(device) = self.queue.pop() else { return false };
+        let node = match self.cluster.node(device) {
+            Ok(node) => node.clone(),
+            Err(error) => {
+                self.failed += 1;
+                self.failure = Some(worse(self.failure.take(), error));
+                return true;
+            }
+        };
+        let begun = Instant::now();
+        self.pending.push((device, begun));
+        let (asked, answer_time) = ((self.ask)(device, node), self.answer_time);
+        let answer = async move {
+            let answer = timeout(answer_time, asked).await.unwrap_or_else(|_| {
+                Err(Error::unavailable(format!("device {device} doesn't answer")))
+            });
+            (device, answer, begun.elapsed())
+        };
+        self.answers.push(answer.boxed());
+        true
+    }
+
+    fn note_failure(&mut self, device: DeviceId, error: Error) {
+        self.pending.retain(|(other, _)| *other != device);
+        self.failed += 1;
+        match error.kind() {
+            ErrorKind::NotFound | ErrorKind::Corrupt => self.health.answered(device),
+            _ => self.health.failed(device),
+        }
+        if error.kind() != ErrorKind::NotFound {
+            self.failure = Some(worse(self.failure.take(), error));
+        }
+    }
+
+    /// Notes that the device which was asked last is late: so it is found out when it has stopped,
+    /// even while no hedges may be made.
+    fn note_silence(&self) {
+        if let Some((device, since)) = self.pending.last() {
+            self.health.overtaken(*device, since.elapsed());
+        }
+    }
+
+    /// Notes who was asked before the one that answered, and is late.
+    fn note_late(&self) {
+        for (device, since) in &self.pending {
+            let waited = since.elapsed();
+            if waited >= self.health.patience(*device) {
+                self.health.overtaken(*device, waited);
+            }
+        }
+    }
+}
+
+/// The failure that says more: that a copy can't be reached now is a reason to try again later.
+pub(super) fn worse(before: Option<Error>, error: Error) -> Error {
+    match before {
+        Some(before) if before.kind() == ErrorKind::Unavailable => before,
+        _ => error,
+    }
+}

@@ -1,0 +1,97 @@
+//! Reads that are answered from no older state than their token (rule A3).
+
+use std::time::Duration;
+
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::{Error, Given, Level, RegisterKey, Result};
+use tokio::time::{Instant, sleep};
+
+use super::place::{Calls, Role, place_of};
+use super::read::{Seen, newest, order};
+use crate::session::ReadAfter;
+use crate::store::Inner;
+
+/// Waits before a read is tried again: what it waits for is on its way.
+const WAITS_MS: [u64; 4] = [0, 30, 150, 600];
+
+impl Inner {
+    /// What a register holds, as new as `token` or newer.
+    pub(crate) async fn read_after(
+        &self,
+        key: &RegisterKey,
+        want: Want,
+        level: Level,
+        token: ReadAfter,
+    ) -> Result<RegisterView> {
+        let mut failure = None;
+        for (attempt, wait) in WAITS_MS.into_iter().enumerate() {
+            sleep(Duration::from_millis(wait)).await;
+            let level = match level {
+                Level::Any if attempt > 0 => Level::Available,
+                level => level,
+            };
+            match self.read_given(key, want, level).await {
+                Ok((view, given)) if order(&view) >= token.stamp => {
+                    self.note(given);
+                    return Ok(view);
+                }
+                Ok(_) => {}
+                Err(error) => failure = Some(error),
+            }
+            if let Some((view, given)) = self.read_everyone(key, want, level, token).await {
+                self.note(given);
+                return Ok(view);
+            }
+        }
+        let older = || Error::unavailable("what the read-after token speaks of is not to be seen");
+        Err(failure.unwrap_or_else(older))
+    }
+
+    /// What is there by the word of all primaries and of everyone who might keep a hint; none where
+    /// one of them is silent, or where that doesn't meet the token.
+    ///
+    /// A hint goes only when all primaries have it or something newer, so if there is none, a write
+    /// that was acknowledged short of a quorum is where they all know it. What a quorum had is no
+    /// longer known anywhere only when it was a tombstone whose time was up.
+    async fn read_everyone(
+        &self,
+        key: &RegisterKey,
+        want: Want,
+        level: Level,
+        token: ReadAfter,
+    ) -> Option<(RegisterView, Given)> {
+        let cluster = self.cluster();
+        let everyone: Vec<_> = cluster.index().devices().iter().map(|device| device.id).collect();
+        let place = place_of(cluster, key);
+        let mut calls = Calls::new();
+        for &device in &place.primaries {
+            self.ask(&mut calls, &place, (device, Role::Primary), key, want);
+        }
+        for device in everyone {
+            self.ask(&mut calls, &place, (device, Role::Handoff), key, want);
+        }
+        let seen = all(&mut calls, Instant::now() + self.patience()).await?;
+        let best = newest(&seen)?;
+        if order(&best.view) >= token.stamp {
+            // Short of a quorum, a strict reader may not have it.
+            return (level != Level::Strict).then(|| (best.view.clone(), Given::Degraded));
+        }
+        let hinted = |seen: &Seen| seen.role == Role::Handoff && seen.view.entry.is_some();
+        if seen.iter().any(hinted) || (token.quorum && best.view.entry.is_some()) {
+            return None;
+        }
+        self.read_given(key, want, Level::Strict).await.ok()
+    }
+}
+
+/// The replies of all, or none.
+async fn all(calls: &mut Calls<RegisterView>, deadline: Instant) -> Option<Vec<Seen>> {
+    let mut seen = Vec::with_capacity(calls.waiting().len());
+    loop {
+        match calls.next(deadline).await {
+            Ok(Some((device, role, Ok(view)))) => seen.push(Seen { device, role, view }),
+            Ok(None) => return Some(seen),
+            Ok(Some((_, _, Err(_)))) | Err(_) => return None,
+        }
+    }
+}

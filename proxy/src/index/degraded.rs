@@ -1,0 +1,111 @@
+//! Registers whose primaries are out: whoever answers is asked, and whoever takes it keeps a write
+//! for them (rules A1, A2).
+
+use std::sync::Arc;
+
+use martlet_protocol::backend::{EntryWrite, RegisterView, Want, WriteReply};
+use martlet_protocol::{Backend, DeviceId, Error, Given, RegisterKey, Result};
+use tokio::time::Instant;
+
+use super::place::{Calls, Place, Role};
+use super::read::{Seen, is_absent, lacks_bytes, newest};
+use crate::store::Inner;
+
+impl Inner {
+    /// The newest that primaries, previous holders and handoffs know, after too few primaries have
+    /// answered. That a key is absent takes the word of as many nodes as a write has to be on, a
+    /// holder among them, and of none that knows it.
+    pub(super) async fn read_degraded(
+        &self,
+        place: &Place,
+        key: &RegisterKey,
+        want: Want,
+        (mut seen, mut calls, failure): (Vec<Seen>, Calls<RegisterView>, Error),
+    ) -> Result<(RegisterView, Given)> {
+        for device in place.previous() {
+            self.ask(&mut calls, place, (device, Role::Previous), key, want);
+        }
+        for device in place.handoffs() {
+            self.ask(&mut calls, place, (device, Role::Handoff), key, want);
+        }
+        let began = Instant::now();
+        loop {
+            let deadline = self.give_up_at(&calls, began);
+            let Ok(Some((device, role, reply))) = self.reply(&mut calls, deadline).await else {
+                break;
+            };
+            if let Ok(view) = reply {
+                seen.push(Seen { device, role, view });
+            }
+        }
+        self.note_silence(&calls, began);
+        let Some(best) = newest(&seen) else { return Err(failure) };
+        if is_absent(&best.view) {
+            let holders = seen.iter().any(|seen| seen.role != Role::Handoff);
+            let nodes = place.nodes(seen.iter().map(|seen| seen.device));
+            if !holders || nodes < place.needed() {
+                return Err(failure);
+            }
+        }
+        if !lacks_bytes(&best.view, want) {
+            return Ok((best.view.clone(), Given::Degraded));
+        }
+        match self.fetch_bytes(place, key, &seen).await {
+            Some(view) => Ok((view, Given::Degraded)),
+            None => Err(failure),
+        }
+    }
+
+    /// Keeps a write for primaries that are out, on handoffs, until as many nodes hold it as make
+    /// up a quorum. `holders` have it already.
+    pub(super) async fn hand_off(
+        &self,
+        place: &Place,
+        write: &EntryWrite,
+        mut holders: Vec<DeviceId>,
+    ) -> Result<()> {
+        let needed = place.needed();
+        let (last, first): (Vec<_>, Vec<_>) =
+            place.handoffs().partition(|device| self.silent.is_shunned(*device));
+        let mut left = first.into_iter().chain(last);
+        let mut asked: Vec<DeviceId> = Vec::new();
+        let mut calls = Calls::new();
+        let mut failure = None;
+        while place.nodes(holders.iter().copied()) < needed {
+            while place.nodes(holders.iter().chain(&asked).copied()) < needed
+                && let Some(device) = left.next()
+            {
+                let with = holders.iter().chain(&asked).copied();
+                if place.nodes(with.clone()) == place.nodes(with.chain([device])) {
+                    continue;
+                }
+                asked.push(device);
+                let write = write.clone();
+                let call = move |node: Arc<dyn Backend>| async move {
+                    node.keep_hint(device, write).await
+                };
+                calls.push(device, Role::Handoff, place.call(device, self.call_time(), call));
+            }
+            match self.reply(&mut calls, Instant::now() + self.patience()).await {
+                Ok(Some((device, _, reply))) => {
+                    asked.retain(|asked| *asked != device);
+                    match reply {
+                        Ok(WriteReply::Stored | WriteReply::Superseded) => holders.push(device),
+                        Ok(reply) => tracing::debug!(%device, ?reply, "a handoff takes no hint"),
+                        Err(error) => failure = Some(error),
+                    }
+                }
+                Ok(None) => {
+                    let none = || Error::unavailable("there are too few nodes to keep the write");
+                    return Err(failure.unwrap_or_else(none));
+                }
+                // Whoever is slow may still answer; others are asked meanwhile.
+                Err(_) if asked.is_empty() => {
+                    return Err(Error::unavailable("no node keeps the write"));
+                }
+                Err(_) => asked.clear(),
+            }
+        }
+        Ok(())
+    }
+}

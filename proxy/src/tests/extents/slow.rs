@@ -1,0 +1,233 @@
+//! Nodes that are slow, stop, or hang while bytes flow to them: nobody waits for them for long, and
+//! what they keep waiting is bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use martlet_protocol::{DeviceId, ErrorKind};
+use tokio::time::Instant;
+
+use super::rig::{Rig, extent, extents};
+use super::wayward::Conduct;
+use crate::tests::harness::{body, pattern, put};
+use crate::{Error, Incoming, StoreOptions, WriteConditions};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_hangs_costs_a_write_a_short_grace_and_soon_nothing() {
+    let rig = Rig::new(3).await;
+    rig.let_be([DeviceId(2)], Conduct::Hangs);
+    let begun = Instant::now();
+    let id = extent(&rig.put("key", pattern(100_000, 1)).await.unwrap());
+    assert_eq!((begun.elapsed(), rig.holders(id).len()), (ms(250), 2));
+    for seed in 0..20 {
+        rig.put("key", pattern(100_000, seed)).await.unwrap();
+    }
+    let rig = Rig::new(4).await;
+    rig.let_be([DeviceId(2)], Conduct::Hangs);
+    let begun = Instant::now();
+    for seed in 0..100 {
+        rig.put("key", pattern(100_000, seed)).await.unwrap();
+    }
+    assert!(begun.elapsed() <= ms(1500), "{:?}", begun.elapsed());
+    let id = extent(&rig.put("key", pattern(100_000, 1)).await.unwrap());
+    assert_eq!(rig.holders(id), [1, 3, 4].map(DeviceId), "another device stands in");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stops_in_mid_body_is_left_behind() {
+    for taken in [0, 100_000, 2_000_000, 40_000_000] {
+        let rig = Rig::new(3).await;
+        let bytes = pattern(60_000_000, 1);
+        rig.let_be([DeviceId(3)], Conduct::WriteStalls(taken));
+        let begun = Instant::now();
+        let id = extent(&rig.put("key", bytes.clone()).await.unwrap());
+        assert!(begun.elapsed() < ms(1000), "{taken} bytes: {:?}", begun.elapsed());
+        assert_eq!(rig.holders(id), [1, 2].map(DeviceId));
+        assert!(rig.get("key").await.unwrap() == bytes);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_took_little_before_it_stopped_is_stood_in_for() {
+    let rig = Rig::new(4).await;
+    rig.let_be([DeviceId(3)], Conduct::WriteStalls(500_000));
+    let bytes = pattern(60_000_000, 1);
+    for _ in 0..5 {
+        let id = extent(&rig.put("key", bytes.clone()).await.unwrap());
+        assert_eq!(rig.holders(id), [1, 2, 4].map(DeviceId));
+        assert!(rig.get("key").await.unwrap() == bytes);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_node_does_not_set_the_pace() {
+    let rig = Rig::new(3).await;
+    // A piece of a megabyte each 300 ms: 20 s for the whole.
+    rig.let_be([DeviceId(1)], Conduct::WriteSlow(ms(300)));
+    let begun = Instant::now();
+    let id = extent(&rig.put("key", pattern(64_000_000, 1)).await.unwrap());
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(rig.holders(id).len() >= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_are_slow_alike_are_waited_for() {
+    let rig = Rig::new(3).await;
+    rig.let_be(rig.devices(), Conduct::WriteSlow(ms(300)));
+    let id = extent(&rig.put("key", pattern(30_000_000, 1)).await.unwrap());
+    assert_eq!(rig.holders(id).len(), 3);
+    rig.let_be([DeviceId(1)], Conduct::WriteSlow(ms(330)));
+    let id = extent(&rig.put("key", pattern(30_000_000, 2)).await.unwrap());
+    assert_eq!(rig.holders(id).len(), 3, "a tenth slower is no reason to leave it behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_client_is_not_taken_for_a_slow_node() {
+    let rig = Rig::new(3).await;
+    let bytes = pattern(3_000_000, 1);
+    let incoming = body(bytes.clone());
+    let slow = incoming.bytes.then(|piece| async {
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        piece
+    });
+    let incoming = Incoming { bytes: slow.boxed(), ..body(bytes.clone()) };
+    let written = put(&rig.store, "key", incoming, WriteConditions::default()).await.unwrap();
+    assert_eq!(rig.holders(extent(&written)).len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_a_majority_that_moves_ends_in_an_error() {
+    for taken in [0, 3_000_000] {
+        let rig = Rig::new(3).await;
+        rig.let_be([1, 2].map(DeviceId), Conduct::WriteStalls(taken));
+        let begun = Instant::now();
+        let refused = rig.put("key", pattern(20_000_000, 1)).await;
+        assert!(matches!(refused, Err(Error::Backend(e)) if e.kind() == ErrorKind::Unavailable));
+        assert!(begun.elapsed() < Duration::from_secs(125), "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_a_little_late_is_waited_for_and_one_that_is_later_goes_on_behind() {
+    let rig = Rig::new(3).await;
+    rig.let_be([DeviceId(2)], Conduct::WritesLate(ms(200)));
+    let begun = Instant::now();
+    rig.put("key", pattern(100_000, 1)).await.unwrap();
+    assert_eq!(begun.elapsed(), ms(200));
+    rig.let_be([DeviceId(2)], Conduct::Late(ms(3000)));
+    let begun = Instant::now();
+    let id = extent(&rig.put("key", pattern(1_000_000, 1)).await.unwrap());
+    assert_eq!((begun.elapsed(), rig.holders(id).len()), (ms(250), 2));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(rig.holders(id).len(), 3, "it went on behind the write");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_long_together_is_given_as_long_again() {
+    let rig = Rig::new(3).await;
+    rig.let_be(rig.devices(), Conduct::WritesLate(ms(1000)));
+    rig.let_be([DeviceId(2)], Conduct::WritesLate(ms(1800)));
+    let begun = Instant::now();
+    rig.put("key", pattern(100_000, 1)).await.unwrap();
+    assert_eq!(begun.elapsed(), ms(1800));
+}
+
+/// Counts bytes that somebody still holds.
+#[derive(Clone, Default)]
+struct Held {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+struct Piece(Vec<u8>, Held);
+
+impl Held {
+    fn piece(&self, length: usize) -> Bytes {
+        let now = self.now.fetch_add(length, Ordering::SeqCst) + length;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        Bytes::from_owner(Piece(vec![7; length], self.clone()))
+    }
+
+    /// A body whose pieces are made when they are asked for.
+    fn body(&self, pieces: usize, length: usize) -> Incoming {
+        let held = self.clone();
+        let stream = futures::stream::iter(0..pieces).map(move |_| Ok(held.piece(length)));
+        let size = Some((pieces * length) as u64);
+        Incoming { bytes: stream.boxed(), size, ..body(Bytes::new()) }
+    }
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.1.now.fetch_sub(self.0.len(), Ordering::SeqCst);
+    }
+}
+
+const MIB: usize = 1024 * 1024;
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_node_that_hangs_is_bounded_over_all_writes_and_holds_nobody_up() {
+    let budget = 16 * MIB;
+    for conduct in [Conduct::Hangs, Conduct::WriteStalls(MIB), Conduct::WriteSlow(ms(900))] {
+        let options = StoreOptions { buffer_bytes_max: budget, ..StoreOptions::default() };
+        let rig = Rig::with(3, 1, options).await;
+        rig.let_be([DeviceId(2)], conduct);
+        let (held, writers) = (Held::default(), 12);
+        let begun = Instant::now();
+        let writes = (0..writers).map(|writer| {
+            let (rig, held) = (&rig, held.clone());
+            async move {
+                for round in 0..4 {
+                    let key = format!("{writer}-{round}");
+                    let incoming = held.body(48, MIB / 4);
+                    let written =
+                        put(&rig.store, &key, incoming, WriteConditions::default()).await.unwrap();
+                    assert!(extents(&written).iter().all(|id| rig.holders(*id).len() >= 2));
+                }
+            }
+        });
+        futures::future::join_all(writes).await;
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(10), "{conduct:?}: {took:?}");
+        // Beyond the budget: what is kept for another beginning, what is to be hashed, and the
+        // piece in each writer's hand.
+        let beyond = writers * (MIB + MIB / 2 + MIB / 2);
+        let most = held.most.load(Ordering::SeqCst);
+        assert!(most <= budget + beyond, "{conduct:?}: {most} bytes at once");
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        assert_eq!(held.now.load(Ordering::SeqCst), 0, "{conduct:?}: nothing is kept for ever");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_that_go_on_behind_their_writes_hold_a_quarter_of_the_budget_at_most() {
+    let budget = 16 * MIB;
+    let options = StoreOptions { buffer_bytes_max: budget, ..StoreOptions::default() };
+    let rig = Rig::with(3, 1, options).await;
+    // It takes nothing for a while, again and again, and answers now and then: it is not given up.
+    rig.let_be([DeviceId(2)], Conduct::WriteSlow(ms(4000)));
+    let held = Held::default();
+    for round in 0..40 {
+        let key = format!("{round}");
+        let incoming = held.body(8, MIB / 4);
+        put(&rig.store, &key, incoming, WriteConditions::default()).await.unwrap();
+        let now = held.now.load(Ordering::SeqCst);
+        assert!(now <= budget / 4 + 2 * MIB, "{now} bytes after {round} writes");
+    }
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!(held.now.load(Ordering::SeqCst), 0);
+}

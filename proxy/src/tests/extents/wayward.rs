@@ -1,0 +1,314 @@
+//! A node whose extents come and go as a test likes, byte by byte.
+//!
+//! Fault model: a device refuses, is late, hangs, breaks off or stalls after so many bytes, in either
+//! direction, or says that it wrote something else. Index calls are never touched.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use martlet_protocol::backend::{
+    Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
+    Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::testing::MemoryBackend;
+use martlet_protocol::{
+    BucketId, DeviceId, Error, ErrorKind, ExtentId, RegisterKey, Result, Stamp,
+};
+use parking_lot::Mutex;
+
+/// What a device does with extents.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Conduct {
+    /// As it should.
+    #[default]
+    Well,
+    /// It refuses every call.
+    Refuses(ErrorKind),
+    /// It gives no answer to anything and takes no bytes.
+    Hangs,
+    /// It answers late, and well.
+    Late(Duration),
+    /// It writes, and answers late.
+    WritesLate(Duration),
+    /// It gives so many bytes, then an error.
+    ReadBreaks(usize, ErrorKind),
+    /// It gives so many bytes, then nothing more.
+    ReadStalls(usize),
+    /// It breaks off where its reader was away for so long.
+    ReadMinds(Duration),
+    /// It takes so many bytes, then none.
+    WriteStalls(usize),
+    /// It takes so many bytes, then says what is wrong.
+    WriteBreaks(usize, ErrorKind),
+    /// It takes a piece in so long.
+    WriteSlow(Duration),
+    /// It writes, and names another hash.
+    WritesAnother,
+}
+
+/// Devices in memory, some of which misbehave.
+pub(super) struct Wayward {
+    pub(super) memory: Arc<MemoryBackend>,
+    conducts: Mutex<HashMap<DeviceId, Conduct>>,
+    /// Reads that were begun: where, and which bytes.
+    reads: Mutex<Vec<(DeviceId, Range<u64>)>>,
+    writes: Mutex<Vec<DeviceId>>,
+    /// Streams to readers that are open.
+    pub(super) open: Arc<AtomicUsize>,
+}
+
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Wayward {
+    pub(super) fn new(memory: Arc<MemoryBackend>) -> Self {
+        let open = Arc::default();
+        let (conducts, reads, writes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { memory, conducts, reads, writes, open }
+    }
+
+    /// From now on a device does this.
+    pub(super) fn let_be(&self, device: DeviceId, conduct: Conduct) {
+        self.conducts.lock().insert(device, conduct);
+    }
+
+    /// The reads that were begun since this was asked last.
+    pub(super) fn reads(&self) -> Vec<(DeviceId, Range<u64>)> {
+        std::mem::take(&mut self.reads.lock())
+    }
+
+    /// The devices that were asked to write since this was asked last.
+    pub(super) fn writes(&self) -> Vec<DeviceId> {
+        std::mem::take(&mut self.writes.lock())
+    }
+
+    /// What a device does, once it has come to the point of doing anything.
+    async fn conduct(&self, device: DeviceId) -> Result<Conduct> {
+        let conduct = self.conducts.lock().get(&device).copied().unwrap_or_default();
+        match conduct {
+            Conduct::Refuses(kind) => Err(failed(kind)),
+            Conduct::Hangs => std::future::pending().await,
+            Conduct::Late(by) => {
+                tokio::time::sleep(by).await;
+                Ok(conduct)
+            }
+            _ => Ok(conduct),
+        }
+    }
+}
+
+fn failed(kind: ErrorKind) -> Error {
+    Error::new(kind, "so the test will have it")
+}
+
+/// So many bytes of a stream, and what comes after them.
+fn after(stream: ByteStream, bytes: usize, then: Option<ErrorKind>) -> ByteStream {
+    let begin = futures::stream::unfold((stream, bytes), |(mut stream, left)| async move {
+        if left == 0 {
+            return None;
+        }
+        let next = stream.next().await?.map(|mut piece: Bytes| {
+            piece.truncate(left);
+            piece
+        });
+        let given = next.as_ref().map_or(0, Bytes::len);
+        Some((next, (stream, left - given)))
+    });
+    let end = futures::stream::once(async move {
+        match then {
+            Some(kind) => Err(failed(kind)),
+            None => std::future::pending().await,
+        }
+    });
+    begin.chain(end).boxed()
+}
+
+/// A stream that breaks when its reader comes back after a while.
+fn minding(stream: ByteStream, away: Duration) -> ByteStream {
+    let mut since = None::<tokio::time::Instant>;
+    let minding = stream.map(move |piece| {
+        let was_away = since.is_some_and(|since| since.elapsed() >= away);
+        since = Some(tokio::time::Instant::now());
+        if was_away { Err(failed(ErrorKind::Unavailable)) } else { piece }
+    });
+    minding.boxed()
+}
+
+#[async_trait]
+impl Backend for Wayward {
+    async fn write_extent(
+        &self,
+        device: DeviceId,
+        extent: NewExtent,
+        body: ByteStream,
+    ) -> Result<ExtentRef> {
+        self.writes.lock().push(device);
+        let conduct = self.conduct(device).await?;
+        let body = match conduct {
+            Conduct::WriteStalls(bytes) => after(body, bytes, None),
+            Conduct::WriteBreaks(bytes, kind) => after(body, bytes, Some(kind)),
+            Conduct::WriteSlow(pace) => body
+                .then(move |piece| async move {
+                    tokio::time::sleep(pace).await;
+                    piece
+                })
+                .boxed(),
+            _ => body,
+        };
+        let mut written = self.memory.write_extent(device, extent, body).await?;
+        match conduct {
+            Conduct::WritesLate(by) => tokio::time::sleep(by).await,
+            Conduct::WritesAnother => written.blake3[0] ^= 1,
+            _ => {}
+        }
+        Ok(written)
+    }
+
+    async fn read_extent(
+        &self,
+        device: DeviceId,
+        id: ExtentId,
+        range: Range<u64>,
+    ) -> Result<ByteStream> {
+        self.reads.lock().push((device, range.clone()));
+        let conduct = self.conduct(device).await?;
+        let stream = self.memory.read_extent(device, id, range).await?;
+        let stream = match conduct {
+            Conduct::ReadBreaks(bytes, kind) => after(stream, bytes, Some(kind)),
+            Conduct::ReadStalls(bytes) => after(stream, bytes, None),
+            Conduct::ReadMinds(away) => minding(stream, away),
+            _ => stream,
+        };
+        self.open.fetch_add(1, Ordering::SeqCst);
+        let open = Open(self.open.clone());
+        Ok(stream.inspect(move |_| _ = &open).boxed())
+    }
+
+    async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {
+        self.conduct(device).await?;
+        self.memory.stat_extent(device, id).await
+    }
+
+    async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        self.conduct(device).await?;
+        self.memory.delete_extents(device, ids).await
+    }
+
+    async fn list_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        limit: usize,
+    ) -> Result<Vec<ExtentRecord>> {
+        self.memory.list_extents(device, after, limit).await
+    }
+
+    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+        self.memory.read(device, key, want).await
+    }
+
+    async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        self.memory.write(device, write).await
+    }
+
+    async fn promise(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        ballot: Stamp,
+    ) -> Result<PromiseReply> {
+        self.memory.promise(device, key, ballot).await
+    }
+
+    async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        self.memory.list(device, request).await
+    }
+
+    async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
+        self.memory.fence(device, fence).await
+    }
+
+    async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()> {
+        self.memory.purge_bucket(device, bucket).await
+    }
+
+    async fn garbage(
+        &self,
+        device: DeviceId,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<Garbage>> {
+        self.memory.garbage(device, before_ms, limit).await
+    }
+
+    async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
+        self.memory.forget_garbage(device, garbage).await
+    }
+
+    async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
+        self.memory.keep_hint(device, write).await
+    }
+
+    async fn read_hint(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+    ) -> Result<RegisterView> {
+        self.memory.read_hint(device, key, want).await
+    }
+
+    async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
+        self.memory.list_hints(device, request).await
+    }
+
+    async fn hints(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<Hint>> {
+        self.memory.hints(device, after, limit).await
+    }
+
+    async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
+        self.memory.forget_hint(device, key, order).await
+    }
+
+    async fn registers(
+        &self,
+        device: DeviceId,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        Backend::registers(&*self.memory, device, after, limit).await
+    }
+
+    async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
+        self.memory.fences(device).await
+    }
+
+    async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
+        self.memory.raise_floor(device, floor).await
+    }
+
+    async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
+        self.memory.set_voting(device, voting).await
+    }
+
+    async fn devices(&self) -> Result<Vec<DeviceStatus>> {
+        self.memory.devices().await
+    }
+}

@@ -1,0 +1,339 @@
+//! Levels of consistency, over nodes that are slow, silent, partitioned or without a vote.
+
+use std::time::Duration;
+
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
+use martlet_protocol::testing::Op;
+use martlet_protocol::{Backend, BucketId, DeviceId, ErrorKind, Given, Level, RegisterKey};
+use tokio::time::{Instant, sleep};
+
+use super::nodes::{Fortune, Nodes};
+use crate::{Error, Result};
+
+const OUT: [Fortune; 4] = [Fortune::Refused, Fortune::Silent, Fortune::Mute, Fortune::Lost];
+
+fn is_unavailable<T>(outcome: &Result<T>) -> bool {
+    matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable)
+}
+
+fn is_absent<T>(outcome: &Result<T>) -> bool {
+    matches!(outcome, Err(Error::NoSuchKey))
+}
+
+#[tokio::test(start_paused = true)]
+async fn r3_a_write_does_not_wait_for_the_slow_third_which_gets_it_all_the_same() {
+    let nodes = Nodes::new(4);
+    let (proxy, primaries, handoffs) = nodes.with_bucket("key").await;
+    let register = proxy.register("key").await;
+    proxy.fares(&primaries[2..], Fortune::Late(Duration::from_secs(3)));
+    let began = Instant::now();
+    let (given, written) = proxy.put(Level::Available, "key", "x").await.unwrap();
+    assert!(began.elapsed() < Duration::from_millis(20), "{:?}", began.elapsed());
+    assert_eq!(given, Given::Quorum);
+    assert_eq!(nodes.held(primaries[2], &register), None);
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(nodes.held(primaries[2], &register), Some(written.stamp));
+    assert!(nodes.hinted(handoffs[0]).await.is_empty(), "a quorum needs no hint");
+}
+
+#[tokio::test(start_paused = true)]
+async fn r5_a_read_does_not_wait_for_a_silent_replica() {
+    let nodes = Nodes::new(3);
+    let (proxy, primaries, _) = nodes.with_bucket("key").await;
+    proxy.put(Level::Available, "key", "x").await.unwrap();
+    for silent in &primaries {
+        for fortune in OUT {
+            proxy.heal();
+            proxy.fares(&[*silent], fortune);
+            // Each primary has its turn of being asked first.
+            for _ in 0..3 {
+                let began = Instant::now();
+                let read = proxy.get(Level::Strict, "key").await.unwrap();
+                assert_eq!(read, (Given::Quorum, "x".into()));
+                assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r5_a_read_of_replicas_that_agree_asks_two_and_one_of_them_for_bytes() {
+    let nodes = Nodes::new(3);
+    let (proxy, ..) = nodes.with_bucket("key").await;
+    proxy.put(Level::Available, "key", "x").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let calls = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = calls.clone();
+    let counting = nodes.proxy_with(60_000, move |call| {
+        seen.lock().push(call.op);
+        martlet_protocol::testing::Fault::None
+    });
+    counting.store.bucket("b").await.unwrap();
+    for _ in 0..6 {
+        calls.lock().clear();
+        assert_eq!(counting.get(Level::Available, "key").await.unwrap().1, "x");
+        assert_eq!(*calls.lock(), [Op::Read, Op::Read]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a1_short_of_a_quorum_a_write_is_handed_off_to_other_nodes_and_can_be_read() {
+    for fortune in OUT {
+        for out in 2..=3 {
+            let what = format!("{out} primaries {fortune:?}");
+            let nodes = Nodes::new(6);
+            let (proxy, primaries, handoffs) = nodes.with_bucket("key").await;
+            proxy.put(Level::Available, "key", "before").await.unwrap();
+            sleep(Duration::from_secs(1)).await;
+            proxy.fares(&primaries[..out], fortune);
+            let refused = proxy.put(Level::Strict, "key", "strict").await;
+            assert!(is_unavailable(&refused), "{what}: {refused:?}");
+            assert!(is_unavailable(&proxy.get(Level::Strict, "key").await), "{what}");
+            let (given, written) = proxy.put(Level::Available, "key", "after").await.unwrap();
+            assert_eq!(given, Given::Degraded, "{what}");
+            let mut kept = 0;
+            for handoff in &handoffs {
+                let hints = nodes.hinted(*handoff).await;
+                kept += hints.iter().filter(|(_, order)| *order == written.stamp).count();
+            }
+            let needed = if out == 2 { 1 } else { 2 };
+            assert_eq!(kept, needed, "{what}: with what is left of the primaries, W nodes");
+            // Whoever was asked for the bytes.
+            for _ in 0..3 {
+                let read = proxy.get(Level::Available, "key").await.unwrap();
+                assert_eq!(read, (Given::Degraded, "after".into()), "{what}");
+            }
+            proxy.heal();
+            nodes.deliver().await;
+            let read = proxy.get(Level::Strict, "key").await.unwrap();
+            assert_eq!(read, (Given::Quorum, "after".into()), "{what}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a2_devices_of_one_node_count_once() {
+    let nodes = Nodes::of(5, 2);
+    for at in 0..20 {
+        let key = format!("{at}");
+        let proxy = nodes.proxy();
+        if at == 0 {
+            super::harness::create(&proxy.store, "b").await;
+        }
+        let register = proxy.register(&key).await;
+        let partition = nodes.ring.partition(register.placement());
+        let primaries: Vec<_> = nodes.ring.primaries(partition).collect();
+        proxy.fares(&primaries[1..], Fortune::Refused);
+        let (given, written) = proxy.put(Level::Available, &key, "x").await.unwrap();
+        assert_eq!(given, Given::Degraded);
+        let mut holders = vec![nodes.node_of(primaries[0])];
+        for device in nodes.ring.devices() {
+            let hints = nodes.hinted(device.id).await;
+            if hints.contains(&(register.clone(), written.stamp)) {
+                holders.push(nodes.node_of(device.id));
+            }
+        }
+        let count = holders.len();
+        holders.sort_unstable();
+        holders.dedup();
+        assert_eq!((holders.len(), count), (2, 2), "key {key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn g1_a_replica_without_a_vote_counts_for_nothing() {
+    let nodes = Nodes::new(6);
+    let (proxy, primaries, _) = nodes.with_bucket("key").await;
+    let mute = |device, voting| {
+        let memory = nodes.memory(device);
+        async move { memory.set_voting(device, voting).await.unwrap() }
+    };
+    mute(primaries[0], false).await;
+    assert_eq!(proxy.put(Level::Strict, "key", "one").await.unwrap().0, Given::Quorum);
+    mute(primaries[1], false).await;
+    assert!(is_unavailable(&proxy.put(Level::Strict, "key", "two").await));
+    assert!(is_unavailable(&proxy.get(Level::Strict, "key").await));
+    let (given, _) = proxy.put(Level::Available, "key", "three").await.unwrap();
+    assert_eq!(given, Given::Degraded);
+    assert_eq!(proxy.get(Level::Available, "key").await.unwrap(), (given, "three".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn r5_what_was_read_once_is_read_from_then_on_by_everyone() {
+    for only in 0..3 {
+        for deleted in [false, true] {
+            let nodes = Nodes::new(3);
+            let (proxy, primaries, _) = nodes.with_bucket("key").await;
+            proxy.put(Level::Available, "key", "old").await.unwrap();
+            sleep(Duration::from_secs(1)).await;
+            let cut_off: Vec<_> =
+                primaries.iter().copied().filter(|device| *device != primaries[only]).collect();
+            // It reaches one replica, and nobody knows.
+            let dying = nodes.proxy();
+            // It has seen what is there, and stamps above it.
+            dying.get(Level::Strict, "key").await.unwrap();
+            dying.fares(&cut_off, Fortune::Refused);
+            let outcome = if deleted {
+                dying.delete(Level::Strict, "key").await.map(drop)
+            } else {
+                dying.put(Level::Strict, "key", "new").await.map(drop)
+            };
+            assert!(is_unavailable(&outcome));
+            let mut last = None;
+            for turn in 0..12 {
+                proxy.heal();
+                proxy.fares(&primaries[turn % 3..][..1], OUT[turn % 4]);
+                let read = proxy.get(Level::Strict, "key").await;
+                let text = match read {
+                    Ok((_, text)) => text,
+                    Err(Error::NoSuchKey) => "gone".into(),
+                    Err(error) => panic!("turn {turn}: {error}"),
+                };
+                if last.as_deref().is_some_and(|last| last != "old") {
+                    assert_eq!(Some(&text), last.as_ref(), "turn {turn} of replica {only}");
+                }
+                last = Some(text);
+            }
+            let ends = if deleted { "gone" } else { "new" };
+            assert_eq!(last.as_deref(), Some(ends), "each replica was asked");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_404_on_one_replicas_word() {
+    let nodes = Nodes::new(6);
+    let (proxy, primaries, handoffs) = nodes.with_bucket("key").await;
+    let session = proxy.store.session(crate::Ask::default());
+    let conditions = crate::ReadConditions::default();
+    let absent = session.head("b", "key", crate::Selection::Whole, &conditions).await;
+    assert!(is_absent(&absent));
+    assert_eq!(session.given(), Given::Quorum);
+    proxy.put(Level::Available, "key", "x").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    // A replica that has never heard of it, and nobody else.
+    let register = proxy.register("other").await;
+    let partition = nodes.ring.partition(register.placement());
+    let others: Vec<_> = nodes.ring.primaries(partition).collect();
+    proxy.fares(&others[1..], Fortune::Silent);
+    assert!(is_absent(&proxy.get(Level::Available, "other").await), "one holder and handoffs");
+    assert!(is_unavailable(&proxy.get(Level::Strict, "other").await));
+    let all_but_one: Vec<_> = nodes.ring.devices().iter().map(|device| device.id).collect();
+    let all_but_one: Vec<_> = all_but_one.into_iter().filter(|id| *id != others[0]).collect();
+    proxy.fares(&all_but_one, Fortune::Refused);
+    for level in [Level::Available, Level::Any, Level::Strict] {
+        assert!(is_unavailable(&proxy.get(level, "other").await), "one replica alone, {level}");
+    }
+    proxy.heal();
+    proxy.fares(&primaries, Fortune::Refused);
+    assert!(handoffs.len() >= 3);
+    for level in [Level::Available, Level::Any] {
+        assert!(is_unavailable(&proxy.get(level, "key").await), "handoffs never held it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_is_the_first_replica_that_has_it_and_a_quorum_where_it_has_not() {
+    let nodes = Nodes::new(3);
+    let (proxy, primaries, _) = nodes.with_bucket("key").await;
+    proxy.fares(&primaries[2..], Fortune::Refused);
+    proxy.put(Level::Any, "key", "x").await.unwrap();
+    proxy.heal();
+    for _ in 0..6 {
+        let (_, text) = proxy.get(Level::Any, "key").await.unwrap();
+        assert_eq!(text, "x", "one replica has never seen it");
+    }
+    proxy.fares(&primaries[1..], Fortune::Silent);
+    assert_eq!(proxy.get(Level::Any, "key").await.unwrap(), (Given::Any, "x".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delete_short_of_a_quorum_is_kept_and_delivered() {
+    let nodes = Nodes::new(6);
+    let (proxy, primaries, _) = nodes.with_bucket("key").await;
+    proxy.put(Level::Available, "key", "x").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    proxy.fares(&primaries[..2], Fortune::Silent);
+    let (given, stamp) = proxy.delete(Level::Available, "key").await.unwrap();
+    assert_eq!(given, Given::Degraded);
+    assert!(stamp.is_some());
+    assert!(is_absent(&proxy.get(Level::Available, "key").await));
+    proxy.heal();
+    nodes.deliver().await;
+    assert!(is_absent(&proxy.get(Level::Strict, "key").await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_buckets_level_counts_where_a_request_asks_for_none() {
+    let nodes = Nodes::new(6);
+    let (proxy, primaries, _) = nodes.with_bucket("key").await;
+    proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
+    assert_eq!(proxy.store.bucket("b").await.unwrap().consistency, Level::Strict);
+    proxy.fares(&primaries[..2], Fortune::Refused);
+    let plain = |text: &'static str| {
+        super::harness::put(
+            &proxy.store,
+            "key",
+            super::harness::body(text.into()),
+            crate::WriteConditions::default(),
+        )
+    };
+    assert!(is_unavailable(&plain("x").await));
+    let lowered = proxy.put(Level::Available, "key", "y").await.unwrap();
+    assert_eq!(lowered.0, Given::Degraded);
+    proxy.heal();
+    nodes.deliver().await;
+    plain("z").await.unwrap();
+    assert_eq!(proxy.get(Level::Strict, "key").await.unwrap().1, "z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_was_found_short_of_a_quorum_is_looked_up_again_for_strict_requests() {
+    let nodes = Nodes::new(6);
+    nodes.with_bucket("key").await;
+    sleep(Duration::from_secs(1)).await;
+    let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "b");
+    let holders: Vec<_> = nodes.ring.primaries(nodes.ring.partition(root.placement())).collect();
+    let fresh = nodes.proxy();
+    fresh.fares(&holders[..2], Fortune::Refused);
+    let session = fresh.store.session(crate::Ask::default());
+    session.bucket("b").await.unwrap();
+    assert_eq!(session.given(), Given::Degraded);
+    assert!(is_unavailable(&fresh.put(Level::Strict, "key", "x").await));
+    fresh.heal();
+    assert_eq!(fresh.put(Level::Strict, "key", "x").await.unwrap().0, Given::Quorum);
+}
+
+#[tokio::test(start_paused = true)]
+async fn r4_writers_that_meet_through_late_clocks_never_lose_what_was_acknowledged() {
+    let nodes = Nodes::new(3);
+    let (proxy, ..) = nodes.with_bucket("key").await;
+    let late = nodes.late_proxy(5000);
+    late.store.bucket("b").await.unwrap();
+    let mut failed = 0;
+    for at in 0..40u32 {
+        let writer = if at % 2 == 0 { &proxy } else { &late };
+        writer.heal();
+        writer.fares(&[DeviceId(at % 3 + 1)], OUT[usize::try_from(at).unwrap() % 4]);
+        let text = format!("{at}");
+        let acknowledged = writer.put(Level::Strict, "key", &text).await.is_ok();
+        failed += u32::from(!acknowledged);
+        let read = proxy.get(Level::Strict, "key").await.unwrap().1;
+        assert!(!acknowledged || read == text, "step {at}: {read}");
+    }
+    assert!(failed < 20, "{failed} of 40 failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rings_that_change_are_taken_by_the_next_operation() {
+    let nodes = Nodes::new(6);
+    let (proxy, ..) = nodes.with_bucket("key").await;
+    proxy.put(Level::Available, "key", "x").await.unwrap();
+    let cluster = proxy.store.cluster();
+    let other = Nodes::new(3);
+    let moved = other.proxy();
+    proxy.store.set_cluster((*moved.store.cluster()).clone());
+    assert!(is_absent(&proxy.get(Level::Available, "key").await), "these nodes are others");
+    proxy.store.set_cluster((*cluster).clone());
+    assert_eq!(proxy.get(Level::Strict, "key").await.unwrap().1, "x");
+}

@@ -1,0 +1,255 @@
+//! Nodes with memories of their own, and proxies each of which has its own fortune with each node.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
+use martlet_protocol::{
+    Backend, Clock, DeviceId, ErrorKind, Given, Level, ManualClock, PolicyId, RegisterKey, Stamp,
+    SystemClock,
+};
+use martlet_ring::{Device, Node, Ring};
+use parking_lot::Mutex;
+
+use super::harness::{body, collect};
+use crate::{
+    Ask, Cluster, ListObjects, ObjectStore, ReadAfter, ReadConditions, Result, Selection,
+    StoreOptions, WriteConditions, Written,
+};
+
+/// How a proxy fares with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fortune {
+    Good,
+    /// Connections are refused.
+    Refused,
+    /// Nothing is answered, and nothing is done.
+    Silent,
+    /// Everything is done, and no reply comes back.
+    Mute,
+    /// Everything takes effect, and its reply is an error.
+    Lost,
+    /// Everything comes late.
+    Late(Duration),
+}
+
+impl Fortune {
+    fn fault(self) -> Fault {
+        match self {
+            Self::Good => Fault::None,
+            Self::Refused => Fault::Refuse(ErrorKind::Unavailable),
+            Self::Silent => Fault::Delay(Duration::from_secs(1_000_000)),
+            Self::Mute => Fault::Hang,
+            Self::Lost => Fault::LoseReply(ErrorKind::Unavailable),
+            Self::Late(by) => Fault::Delay(by),
+        }
+    }
+}
+
+/// Nodes of one device each, or of several, numbered from 1 as their devices are.
+pub(super) struct Nodes {
+    pub(super) memories: Vec<Arc<MemoryBackend>>,
+    pub(super) ring: Arc<Ring>,
+    devices_per_node: u32,
+}
+
+/// A proxy, and how it fares with each node.
+#[derive(Clone)]
+pub(super) struct Proxy {
+    pub(super) store: ObjectStore,
+    fortunes: Arc<Mutex<HashMap<DeviceId, Fortune>>>,
+}
+
+fn device(id: u32, node: u32) -> Device {
+    Device {
+        id: DeviceId(id),
+        region: 1,
+        zone: 1,
+        node: Node { name: format!("n{node}"), address: String::new() },
+        name: format!("disk{id}"),
+        weight: 1.0,
+        meta: String::new(),
+    }
+}
+
+impl Nodes {
+    pub(super) fn new(nodes: u32) -> Self {
+        Self::of(nodes, 1)
+    }
+
+    pub(super) fn of(nodes: u32, devices_per_node: u32) -> Self {
+        let clock = Arc::new(SystemClock);
+        let ids = |node: u32| (1..=devices_per_node).map(move |at| node * devices_per_node + at);
+        let memory = |node| Arc::new(MemoryBackend::new(clock.clone(), ids(node).map(DeviceId)));
+        let devices: Vec<_> =
+            (0..nodes).flat_map(|node| ids(node).map(move |id| device(id, node))).collect();
+        let ring = Arc::new(Ring::of_devices(PolicyId(0), 3, &devices).unwrap());
+        Self { memories: (0..nodes).map(memory).collect(), ring, devices_per_node }
+    }
+
+    pub(super) fn memory(&self, device: DeviceId) -> &MemoryBackend {
+        let node = usize::try_from((device.0 - 1) / self.devices_per_node).unwrap();
+        &self.memories[node]
+    }
+
+    pub(super) fn node_of(&self, device: DeviceId) -> u32 {
+        (device.0 - 1) / self.devices_per_node
+    }
+
+    /// A proxy that remembers buckets for a while, to which all nodes are good.
+    pub(super) fn proxy(&self) -> Proxy {
+        self.proxy_with(60_000, |_| Fault::None)
+    }
+
+    /// A proxy whose clock is late.
+    pub(super) fn late_proxy(&self, by_ms: u64) -> Proxy {
+        let clock = ManualClock::at(SystemClock.now_ms() - by_ms);
+        self.proxy_by(Arc::new(clock), 60_000, |_| Fault::None)
+    }
+
+    /// A proxy; `choose` decides about calls that their node's fortune lets pass.
+    pub(super) fn proxy_with(
+        &self,
+        bucket_cache_ms: u64,
+        choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    ) -> Proxy {
+        self.proxy_by(Arc::new(SystemClock), bucket_cache_ms, choose)
+    }
+
+    fn proxy_by(
+        &self,
+        clock: Arc<dyn Clock>,
+        bucket_cache_ms: u64,
+        choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    ) -> Proxy {
+        let fortunes: Arc<Mutex<HashMap<DeviceId, Fortune>>> = Arc::default();
+        let choose = Arc::new(choose);
+        let mut by_device: HashMap<DeviceId, Arc<dyn Backend>> = HashMap::new();
+        for device in self.ring.devices() {
+            let memory = self.memories[usize::try_from(self.node_of(device.id)).unwrap()].clone();
+            let (fortunes, choose) = (fortunes.clone(), choose.clone());
+            let node = FaultyBackend::new(memory, move |call| {
+                let fortune = fortunes.lock().get(&call.device).copied();
+                match fortune.unwrap_or(Fortune::Good) {
+                    Fortune::Good => choose(call),
+                    bad => bad.fault(),
+                }
+            });
+            by_device.insert(device.id, Arc::new(node));
+        }
+        let cluster = Cluster::new(self.ring.clone(), vec![self.ring.clone()], by_device).unwrap();
+        let options =
+            StoreOptions { part_bytes_min: 10, bucket_cache_ms, ..StoreOptions::default() };
+        Proxy { store: ObjectStore::new(cluster, clock, options), fortunes }
+    }
+
+    /// A proxy that knows the bucket `b`, and where the key's entry lives: primaries, handoffs.
+    pub(super) async fn with_bucket(&self, key: &str) -> (Proxy, Vec<DeviceId>, Vec<DeviceId>) {
+        let proxy = self.proxy();
+        super::harness::create(&proxy.store, "b").await;
+        let register = proxy.register(key).await;
+        let partition = self.ring.partition(register.placement());
+        let primaries = self.ring.primaries(partition).collect();
+        (proxy, primaries, self.ring.handoffs(partition).collect())
+    }
+
+    /// The order that a device holds for a register.
+    pub(super) fn held(&self, device: DeviceId, register: &RegisterKey) -> Option<Stamp> {
+        let held = self.memory(device).registers(device);
+        held.into_iter().find(|(key, _)| key == register).map(|(_, entry)| entry.order)
+    }
+
+    /// What a device keeps for others.
+    pub(super) async fn hinted(&self, device: DeviceId) -> Vec<(RegisterKey, Stamp)> {
+        let hints = Backend::hints(self.memory(device), device, None, 100).await.unwrap();
+        hints.into_iter().map(|hint| (hint.key, hint.entry.order)).collect()
+    }
+
+    /// Takes every hint to the primaries, as a replicator would.
+    pub(super) async fn deliver(&self) {
+        for from in self.ring.devices().iter().map(|device| device.id) {
+            for hint in Backend::hints(self.memory(from), from, None, 100).await.unwrap() {
+                let order = hint.entry.order;
+                let write = martlet_protocol::backend::EntryWrite {
+                    key: hint.key.clone(),
+                    entry: hint.entry,
+                    inline: hint.inline,
+                    mode: martlet_protocol::register::WriteMode::Repair,
+                    generation: 0,
+                    commit_by_ms: u64::MAX,
+                    keep_body: hint.keep_body,
+                };
+                let partition = self.ring.partition(hint.key.placement());
+                for to in self.ring.primaries(partition) {
+                    Backend::write(self.memory(to), to, write.clone()).await.unwrap();
+                }
+                let memory = self.memory(from);
+                Backend::forget_hint(memory, from, &hint.key, order).await.unwrap();
+            }
+        }
+    }
+}
+
+impl Proxy {
+    pub(super) fn fares(&self, devices: &[DeviceId], fortune: Fortune) {
+        let mut fortunes = self.fortunes.lock();
+        fortunes.extend(devices.iter().map(|device| (*device, fortune)));
+    }
+
+    pub(super) fn heal(&self) {
+        self.fortunes.lock().clear();
+    }
+
+    pub(super) async fn register(&self, key: &str) -> RegisterKey {
+        let bucket = self.store.bucket("b").await.unwrap();
+        RegisterKey::object(bucket.id, bucket.index_shards, key)
+    }
+
+    pub(super) async fn put(
+        &self,
+        level: Level,
+        key: &str,
+        text: &str,
+    ) -> Result<(Given, Written)> {
+        let session = self.store.session(Ask { level: Some(level), read_after: None });
+        let bytes = Bytes::from(text.to_owned());
+        let conditions = WriteConditions::default();
+        let written = super::harness::put(&session, key, body(bytes), conditions).await?;
+        Ok((session.given(), written))
+    }
+
+    pub(super) async fn get(&self, level: Level, key: &str) -> Result<(Given, String)> {
+        self.get_after(level, key, None).await
+    }
+
+    pub(super) async fn get_after(
+        &self,
+        level: Level,
+        key: &str,
+        read_after: Option<ReadAfter>,
+    ) -> Result<(Given, String)> {
+        let session = self.store.session(Ask { level: Some(level), read_after });
+        let conditions = ReadConditions::default();
+        let read = session.get("b", key, Selection::Whole, &conditions).await?;
+        let text = String::from_utf8(collect(read).await?.to_vec()).unwrap();
+        Ok((session.given(), text))
+    }
+
+    pub(super) async fn delete(&self, level: Level, key: &str) -> Result<(Given, Option<Stamp>)> {
+        let session = self.store.session(Ask { level: Some(level), read_after: None });
+        let deleted = session.delete("b", key, &WriteConditions::default()).await?;
+        Ok((session.given(), deleted.stamp))
+    }
+
+    pub(super) async fn list(
+        &self,
+        level: Level,
+        read_after: Option<ReadAfter>,
+    ) -> Result<(Given, Vec<String>)> {
+        let session = self.store.session(Ask { level: Some(level), read_after });
+        let page = session.list("b", ListObjects { limit: 1000, ..ListObjects::default() }).await?;
+        Ok((session.given(), page.objects.into_iter().map(|(key, _)| key).collect()))
+    }
+}
