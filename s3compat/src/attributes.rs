@@ -6,9 +6,9 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
     CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
 };
-use martlet_protocol::Stamp;
 use martlet_protocol::entry::{Attributes, ETag, Object};
 use martlet_protocol::limits::USER_METADATA_BYTES_MAX;
+use martlet_proxy::ReadAfter;
 use s3s::dto::{ETag as WireETag, Metadata, Timestamp};
 use s3s::{S3Result, s3_error};
 use time::OffsetDateTime;
@@ -22,7 +22,6 @@ const WEBSITE_REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redi
 const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
 const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const STAMP: HeaderName = HeaderName::from_static("x-martlet-stamp");
-const CONSISTENCY: HeaderName = HeaderName::from_static("x-martlet-consistency");
 
 /// The one storage class there is.
 pub(crate) const STANDARD: &str = "STANDARD";
@@ -114,10 +113,10 @@ pub(crate) fn metadata(attributes: &Attributes) -> Option<Metadata> {
 }
 
 /// The headers that every reply to a read of an object has.
-pub(crate) fn object_headers(object: &Object, stamp: Stamp) -> HeaderMap {
+pub(crate) fn object_headers(object: &Object, token: ReadAfter) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(20);
     validators(&mut headers, object);
-    stamped(&mut headers, stamp);
+    stamped(&mut headers, token);
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(CONTENT_TYPE, UNDESCRIBED);
     let attributes = &object.attributes;
@@ -148,17 +147,16 @@ pub(crate) fn validators(headers: &mut HeaderMap, object: &Object) {
     headers.insert(LAST_MODIFIED, http_date(object.modified_ms));
 }
 
-/// The stamp that a reply speaks of, and how surely.
-pub(crate) fn stamped(headers: &mut HeaderMap, stamp: Stamp) {
-    let stamp = HeaderValue::try_from(stamp.to_string());
-    headers.insert(STAMP, stamp.expect("hexadecimal digits are a header value"));
-    headers.insert(CONSISTENCY, HeaderValue::from_static("quorum"));
+/// What the client has now seen or written, for it to read after.
+fn stamped(headers: &mut HeaderMap, token: ReadAfter) {
+    let token = HeaderValue::try_from(token.to_string());
+    headers.insert(STAMP, token.expect("digits and dashes are a header value"));
 }
 
-/// Headers that carry a stamp and nothing else.
-pub(crate) fn stamp_headers(stamp: Stamp) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(4);
-    stamped(&mut headers, stamp);
+/// Headers that carry a token and nothing else.
+pub(crate) fn stamp_headers(token: ReadAfter) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(1);
+    stamped(&mut headers, token);
     headers
 }
 
@@ -193,8 +191,13 @@ fn http_date(ms: u64) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use martlet_protocol::entry::Body;
+    use martlet_protocol::{Given, Stamp};
 
     use super::*;
+
+    fn token() -> ReadAfter {
+        ReadAfter::new("b", "k", Stamp::ZERO, Given::Quorum)
+    }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
@@ -230,14 +233,13 @@ mod tests {
         ]);
         let lenient = Lenient { expires: Some("tomorrow".into()), ..Lenient::default() };
         let attributes = from_request(&map, None, &lenient).unwrap();
-        let reply = object_headers(&object(attributes), Stamp::ZERO);
+        let reply = object_headers(&object(attributes), token());
         for name in [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_DISPOSITION, CONTENT_LANGUAGE] {
             assert_eq!(reply.get(&name), map.get(&name));
         }
         assert_eq!(reply[EXPIRES], "tomorrow");
         assert_eq!(reply[WEBSITE_REDIRECT], "/there");
         assert_eq!(reply[TAGGING_COUNT], "2");
-        assert_eq!(reply[CONSISTENCY], "quorum");
         assert_eq!(reply[ETAG], format!("\"{}\"", "ab".repeat(16)));
         assert_eq!(reply[LAST_MODIFIED], "Sun, 06 Nov 1994 08:49:37 GMT");
         assert!(!reply.contains_key(STORAGE_CLASS), "STANDARD goes without saying");
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn bytes_that_nobody_described_are_octets() {
-        let reply = object_headers(&object(Attributes::default()), Stamp::ZERO);
+        let reply = object_headers(&object(Attributes::default()), token());
         assert_eq!(reply[CONTENT_TYPE], "binary/octet-stream");
     }
 

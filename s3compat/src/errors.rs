@@ -75,6 +75,7 @@ fn request_error(error: &Error) -> S3Error {
             "The {} you specified did not match the calculated checksum",
             crate::checksums::name(*algorithm)
         ),
+        Error::InvalidArgument(_) => S3Error::with_message(S3ErrorCode::InvalidArgument, message),
         _ => S3Error::with_message(S3ErrorCode::InvalidRequest, message),
     }
 }
@@ -193,6 +194,7 @@ mod tests {
             (Error::BadDigest, 400, "BadDigest"),
             (Error::BadChecksum(ChecksumAlgorithm::Crc32), 400, "BadDigest"),
             (Error::InvalidRequest("no".into()), 400, "InvalidRequest"),
+            (Error::InvalidArgument("no".into()), 400, "InvalidArgument"),
         ];
         for (error, status, code) in cases {
             assert_eq!(status_and_code(error), (status, code.to_owned()));

@@ -7,12 +7,14 @@
 //!
 //! * `lenient`: headers that S3 reads more leniently than s3s does.
 //! * `attributes`, `checksums`, `tags`: what objects say of themselves.
+//! * `consistency`: what a request asks of it, and what its reply rests on.
 //! * `token`: continuation tokens that nobody else can make.
 //! * [`S3Service`]: all of it together, ready for a connection.
 
 mod attributes;
 pub mod auth;
 mod checksums;
+mod consistency;
 pub mod decode;
 pub mod door;
 mod errors;

@@ -13,13 +13,14 @@ use futures::future::BoxFuture;
 use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 use martlet_protocol::Clock;
-use martlet_proxy::ObjectStore;
+use martlet_proxy::{Ask, ObjectStore};
 use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service as Routes, S3ServiceBuilder};
 use tracing::Instrument;
 
 use crate::auth::Keys;
+use crate::consistency;
 use crate::door::{Door, DoorConfig, GuardedBody, RequestId};
 use crate::errors::internal;
 use crate::lenient::Lenient;
@@ -79,26 +80,35 @@ where
 /// What stands behind the door.
 #[derive(Clone, Debug)]
 struct Inner {
+    store: ObjectStore,
     routes: Routes,
 }
 
 impl Inner {
     fn new(store: ObjectStore, region: &str, tokens: TokenKey) -> Self {
         let access = IdentityRequired { store: store.clone() };
-        let mut builder =
-            S3ServiceBuilder::new(Operations { store, region: region.into(), tokens });
+        let mut builder = S3ServiceBuilder::new(Operations {
+            store: store.session(Ask::default()),
+            region: region.into(),
+            tokens,
+        });
         // s3s asks for access only where it could have authenticated.
         builder.set_auth(NoSecrets);
         builder.set_access(access);
         let mut config = S3Config::default();
         config.xml_max_body_size = XML_BYTES_MAX;
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(config))));
-        Self { routes: builder.build() }
+        Self { store, routes: builder.build() }
     }
 
     async fn answer(self, mut request: Request<Body>) -> Response<Body> {
         let lenient = Lenient::take(request.headers_mut());
         request.extensions_mut().insert(lenient);
+        let session = match consistency::asked(request.headers()) {
+            Ok(ask) => self.store.session(ask),
+            Err(error) => return error.to_http_response().unwrap_or_else(|_| bare_error()),
+        };
+        request.extensions_mut().insert(session.clone());
         let mut response = match self.routes.call(request).await {
             Ok(response) => response,
             Err(error) => {
@@ -110,6 +120,7 @@ impl Inner {
         if let Some(ReplyStatus(status)) = response.extensions_mut().remove() {
             *response.status_mut() = status;
         }
+        consistency::tell(response.headers_mut(), session.given());
         response
     }
 }

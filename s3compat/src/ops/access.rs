@@ -6,6 +6,7 @@ use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Error, S3Result, s3_error};
 
+use super::session;
 use crate::auth::Identity;
 use crate::errors::s3_error;
 
@@ -31,10 +32,11 @@ impl S3Access for IdentityRequired {
         let Some(name) = identity.and_then(Identity::name).map(str::to_owned) else {
             return Err(denied());
         };
+        let store = session(context.extensions_mut(), &self.store);
         match context.s3_path().get_bucket_name() {
             // Whether a name is taken is CreateBucket's own question.
             Some(bucket) if context.s3_op().name() != "CreateBucket" => {
-                owns(&self.store, &name, bucket).await
+                owns(&store, &name, bucket).await
             }
             _ => Ok(()),
         }

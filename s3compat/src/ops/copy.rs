@@ -43,11 +43,12 @@ impl Operations {
             conditions: lenient.write_conditions()?,
         };
         let written = self.store.copy(&input.bucket, &input.key, copy).await.map_err(s3_error)?;
+        let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let output = CopyObjectOutput {
             copy_object_result: Some(copy_result(&written)),
             ..Default::default()
         };
-        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+        Ok(S3Response::with_headers(output, stamp_headers(token)))
     }
 }
 

@@ -36,7 +36,8 @@ impl Operations {
         let deleted = deleted.map_err(s3_error)?;
         let mut response = S3Response::new(DeleteObjectOutput::default());
         if let Some(stamp) = deleted.stamp {
-            response.headers = stamp_headers(stamp);
+            let token = self.store.token(&input.bucket, &input.key, stamp);
+            response.headers = stamp_headers(token);
         }
         Ok(response)
     }

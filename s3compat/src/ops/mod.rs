@@ -21,7 +21,7 @@ mod write;
 use std::sync::Arc;
 
 use http::{Extensions, StatusCode};
-use martlet_proxy::ObjectStore;
+use martlet_proxy::{Ask, ObjectStore, Session};
 #[allow(clippy::wildcard_imports, reason = "the request and reply of every operation below")]
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
@@ -34,12 +34,28 @@ use crate::lenient::Lenient;
 use crate::token::TokenKey;
 
 /// The operations.
-#[derive(Clone)]
 pub(crate) struct Operations {
-    pub(crate) store: ObjectStore,
+    /// The store as the request sees it.
+    pub(crate) store: Session,
     /// The region that this store says it is in.
     pub(crate) region: Arc<str>,
     pub(crate) tokens: TokenKey,
+}
+
+impl Operations {
+    /// The operations of one request, which brings its session with it.
+    fn of(&self, request: &Extensions) -> Self {
+        Self {
+            store: session(request, &self.store),
+            region: self.region.clone(),
+            tokens: self.tokens.clone(),
+        }
+    }
+}
+
+/// The session of a request.
+fn session(request: &Extensions, store: &ObjectStore) -> Session {
+    request.get::<Session>().cloned().unwrap_or_else(|| store.session(Ask::default()))
 }
 
 /// The status of a reply, where it isn't the one that s3s gives to such a reply.
@@ -101,7 +117,7 @@ macro_rules! operations {
         #[async_trait::async_trait]
         impl S3 for Operations {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                Operations::$name(self, request).await
+                Operations::$name(&self.of(&request.extensions), request).await
             })*
         }
     };

@@ -64,6 +64,7 @@ impl Operations {
             .complete_upload(&input.bucket, &input.key, upload, complete)
             .await
             .map_err(s3_error)?;
+        let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let object = &written.object;
         let mut output = CompleteMultipartUploadOutput {
             location: Some(location(&request.headers, &input.bucket, &input.key)),
@@ -74,7 +75,7 @@ impl Operations {
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);
-        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+        Ok(S3Response::with_headers(output, stamp_headers(token)))
     }
 
     pub(super) async fn abort_multipart_upload(

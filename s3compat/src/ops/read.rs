@@ -6,7 +6,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::entry::Object;
-use martlet_proxy::{Error, ObjectRead, Selection};
+use martlet_proxy::{Error, ObjectRead, ReadAfter, Selection};
 use s3s::dto::{
     ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Timestamp,
 };
@@ -51,7 +51,8 @@ impl Operations {
             content_type: input.response_content_type,
             expires: input.response_expires,
         };
-        reply(output, &read, input.checksum_mode.as_ref(), overrides)
+        let token = self.store.token(&input.bucket, &input.key, read.stamp);
+        reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)
     }
 
     pub(super) async fn head_object(
@@ -78,7 +79,8 @@ impl Operations {
             content_type: input.response_content_type,
             expires: input.response_expires,
         };
-        reply(output, &read, input.checksum_mode.as_ref(), overrides)
+        let token = self.store.token(&input.bucket, &input.key, read.stamp);
+        reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)
     }
 }
 
@@ -140,12 +142,12 @@ impl Overrides {
 /// The reply to a read: everything but user metadata and bytes, which are in `output`.
 fn reply<T>(
     output: T,
-    read: &ObjectRead,
+    (read, token): (&ObjectRead, ReadAfter),
     checksum_mode: Option<&ChecksumMode>,
     overrides: Overrides,
 ) -> S3Result<S3Response<T>> {
     let object = &read.object;
-    let mut headers = object_headers(object, read.stamp);
+    let mut headers = object_headers(object, token);
     headers.insert(CONTENT_LENGTH, (read.range.end - read.range.start).into());
     if let Some(parts) = read.parts {
         headers.insert(PARTS_COUNT, parts.into());

@@ -26,7 +26,10 @@ impl Operations {
             tag_set: tags::to_xml(&read.object.attributes.tags),
             version_id: None,
         };
-        Ok(S3Response::with_headers(output, stamp_headers(read.stamp)))
+        Ok(S3Response::with_headers(
+            output,
+            stamp_headers(self.store.token(&input.bucket, &input.key, read.stamp)),
+        ))
     }
 
     pub(super) async fn put_object_tagging(
@@ -40,7 +43,10 @@ impl Operations {
         let written = self.store.set_tags(&input.bucket, &input.key, tags).await;
         let written = written.map_err(s3_error)?;
         let output = PutObjectTaggingOutput::default();
-        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+        Ok(S3Response::with_headers(
+            output,
+            stamp_headers(self.store.token(&input.bucket, &input.key, written.stamp)),
+        ))
     }
 
     pub(super) async fn delete_object_tagging(
@@ -53,6 +59,9 @@ impl Operations {
         let written = self.store.set_tags(&input.bucket, &input.key, Vec::new()).await;
         let written = written.map_err(s3_error)?;
         let output = DeleteObjectTaggingOutput::default();
-        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+        Ok(S3Response::with_headers(
+            output,
+            stamp_headers(self.store.token(&input.bucket, &input.key, written.stamp)),
+        ))
     }
 }

@@ -32,6 +32,7 @@ impl Operations {
             body: incoming(&request.headers, &request.extensions, input.body.take())?,
         };
         let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
+        let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let object = &written.object;
         let mut output = PutObjectOutput {
             e_tag: Some(wire_etag(object.etag)),
@@ -39,7 +40,7 @@ impl Operations {
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);
-        Ok(S3Response::with_headers(output, stamp_headers(written.stamp)))
+        Ok(S3Response::with_headers(output, stamp_headers(token)))
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod bodies;
 mod buckets;
+mod consistency;
 mod copies;
 mod listings;
 mod multipart;

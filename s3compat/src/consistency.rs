@@ -1,0 +1,83 @@
+//! The headers of consistency: what a request asks for, and what its reply rests on.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use martlet_protocol::{Given, Level};
+use martlet_proxy::{Ask, ReadAfter};
+use s3s::{S3Result, s3_error};
+
+/// In requests a level; in replies what was given.
+const CONSISTENCY: HeaderName = HeaderName::from_static("x-martlet-consistency");
+/// In requests: the token that a reply gave as its `x-martlet-stamp`.
+const READ_AFTER: HeaderName = HeaderName::from_static("x-martlet-read-after");
+
+/// What a request asks for.
+pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Ask> {
+    let level = one(headers, &CONSISTENCY)?.map(|text| {
+        text.parse::<Level>().map_err(|error| s3_error!(InvalidArgument, "{CONSISTENCY}: {error}"))
+    });
+    let read_after = one(headers, &READ_AFTER)?.map(|text| {
+        text.parse::<ReadAfter>()
+            .map_err(|error| s3_error!(InvalidArgument, "{READ_AFTER}: {error}"))
+    });
+    Ok(Ask { level: level.transpose()?, read_after: read_after.transpose()? })
+}
+
+/// The value of a header that comes once at most.
+fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Option<&'a str>> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match (value.to_str(), values.next()) {
+        (Ok(text), None) => Ok(Some(text)),
+        _ => Err(s3_error!(InvalidArgument, "{name} takes one value of plain ASCII")),
+    }
+}
+
+/// Says in a reply what it rests on.
+pub(crate) fn tell(headers: &mut HeaderMap, given: Given) {
+    headers.insert(CONSISTENCY, HeaderValue::from_static(given.name()));
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::Stamp;
+
+    use super::*;
+
+    fn asked_by(pairs: &[(&HeaderName, &str)]) -> Result<Ask, String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append((*name).clone(), HeaderValue::from_str(value).unwrap());
+        }
+        asked(&headers).map_err(|error| error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn levels_and_tokens_are_read() {
+        assert_eq!(asked_by(&[]), Ok(Ask::default()));
+        for level in [Level::Available, Level::Strict, Level::Any] {
+            let ask = asked_by(&[(&CONSISTENCY, level.name())]).unwrap();
+            assert_eq!(ask.level, Some(level));
+        }
+        let token = ReadAfter::new("b", "k", Stamp::at_ms(7), Given::Degraded);
+        let ask = asked_by(&[(&READ_AFTER, &token.to_string())]).unwrap();
+        assert_eq!(ask.read_after, Some(token));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_an_invalid_argument() {
+        for (name, value) in [(&CONSISTENCY, "quorum"), (&CONSISTENCY, ""), (&READ_AFTER, "x")] {
+            assert_eq!(asked_by(&[(name, value)]), Err("InvalidArgument".into()));
+        }
+        let twice = [(&CONSISTENCY, "any"), (&CONSISTENCY, "strict")];
+        assert_eq!(asked_by(&twice), Err("InvalidArgument".into()));
+    }
+
+    #[test]
+    fn replies_say_what_they_rest_on() {
+        for given in [Given::Quorum, Given::Any, Given::Degraded] {
+            let mut headers = HeaderMap::new();
+            tell(&mut headers, given);
+            assert_eq!(headers[CONSISTENCY], given.name());
+        }
+    }
+}
