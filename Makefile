@@ -14,7 +14,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 16
 
 .PHONY: serve
 serve: build ## Build and start a server in ./martlet-data; ARGS="--help" says what it takes
@@ -57,6 +57,14 @@ conformance: build ## What S3 clients and attackers send, and what must come bac
 bench: build ## One table: Martlet beside the limits of this machine
 	benches/run.sh $(ARGS)
 
+.PHONY: bench-cluster
+bench-cluster: build ## The same for a cluster on this machine: CPU by role, and a node killed
+	benches/cluster.sh $(ARGS)
+
+.PHONY: cluster
+cluster: build ## Build and start a cluster in ./martlet-cluster; ARGS="--help" says what it takes
+	@$(MARTLET_BIN) cluster up $(ARGS)
+
 .PHONY: large
 large: build ## Objects of several GiB: read in place, and memory stays bounded
 	cargo test --release --locked -p martlet-tests --test in_place --test memory \
@@ -67,7 +75,13 @@ soak: build ## Load, kill and restart for SOAK_SECONDS (600)
 	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test --release --locked -p martlet-tests --test soak \
 	  -- --ignored --nocapture
 
-# What compiling RocksDB, talking to it and running the Python clients need. Installed only if missing.
+.PHONY: soak-cluster
+soak-cluster: build ## A cluster under load, and misfortune by chance, for SOAK_SECONDS (300)
+	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-300} cargo test --release --locked -p martlet-tests --test cluster \
+	  -- --ignored --nocapture --test-threads 1
+
+# What compiling RocksDB, running the Python clients and cutting cables between hosts need. Installed
+# only if missing.
 .PHONY: tools
 tools:
 	@missing=; \
@@ -75,6 +89,8 @@ tools:
 	ls /usr/lib/llvm*/lib/libclang*.so* /usr/lib/*/libclang*.so* >/dev/null 2>&1 || missing="$$missing libclang-dev"; \
 	python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$$missing e2fsprogs"; \
+	command -v ip >/dev/null || [ -x /sbin/ip ] || missing="$$missing iproute2"; \
+	command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing="$$missing nftables"; \
 	if [ -n "$$missing" ]; then \
 	  echo "installing:$$missing"; \
 	  $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends $$missing; \

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::failure::report;
-use crate::{admin, bench, ring, server};
+use crate::{admin, bench, cluster, proxy, replicator, ring, server, storage_node};
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
 #[derive(Debug, Parser)]
@@ -25,10 +25,18 @@ pub(crate) struct Cli {
 enum Command {
     /// Run a server: the S3 door, the store and its background workers in one process
     Server(Box<server::ServerArgs>),
-    /// Ask a running server: where objects lie, how devices and workers are
+    /// Run a storage node of a cluster: the devices of one machine
+    StorageNode(Box<storage_node::StorageNodeArgs>),
+    /// Run a proxy of a cluster: the S3 door in front of its storage nodes
+    Proxy(Box<proxy::ProxyArgs>),
+    /// Run a replicator of a cluster: its background workers
+    Replicator(Box<replicator::ReplicatorArgs>),
+    /// Ask a running process: where objects lie, how devices, nodes, rings and workers are
     Admin(admin::AdminArgs),
     /// Look after a ring: which device holds what
     Ring(Box<ring::RingArgs>),
+    /// Try out a whole cluster of real processes on this machine
+    Cluster(Box<cluster::ClusterArgs>),
     /// Put load on any S3 endpoint and measure it
     Bench(Box<bench::BenchArgs>),
 }
@@ -38,8 +46,12 @@ impl Cli {
     pub(crate) fn run(self) -> ExitCode {
         match self.command {
             Command::Server(args) => report(server::run(&args)),
+            Command::StorageNode(args) => report(storage_node::run(&args)),
+            Command::Proxy(args) => report(proxy::run(&args)),
+            Command::Replicator(args) => report(replicator::run(&args)),
             Command::Admin(args) => report(admin::run(&args)),
             Command::Ring(args) => report(ring::run(&args)),
+            Command::Cluster(args) => report(cluster::run(&args)),
             Command::Bench(args) => on_runtime(bench::run(*args)),
         }
     }

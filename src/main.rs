@@ -6,10 +6,16 @@
 mod admin;
 mod bench;
 mod cli;
+mod cluster;
 mod columns;
 mod failure;
+mod membership;
+mod process;
+mod proxy;
+mod replicator;
 mod ring;
 mod server;
+mod storage_node;
 mod units;
 
 use std::process::ExitCode;

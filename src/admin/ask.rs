@@ -8,41 +8,38 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
 use super::wire::Refusal;
 use crate::failure::Failure;
+use crate::membership::key::ClusterSecret;
+use crate::process::token::AdminToken;
 use crate::server::credentials::{self, Credentials};
-use crate::server::settings::Hidden;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A server to be asked.
+/// A process to be asked.
 pub(crate) struct Server {
     address: SocketAddr,
     token: String,
 }
 
 impl Server {
-    /// The server at `address`, whose secret is in the environment or in `data_dir`.
-    pub(crate) fn new(address: SocketAddr, data_dir: &Path) -> Result<Self, Failure> {
-        let credentials = match std::env::var("MARTLET_ROOT_SECRET_KEY") {
-            Ok(secret) => {
-                Some(Credentials { access_key: String::new(), secret_key: Hidden(secret) })
-            }
-            Err(_) => Credentials::read(&data_dir.join(credentials::FILE))?,
+    /// The process at `address`. Its secret is the cluster's, if a key file is named; else it is in
+    /// the environment or in `data_dir`.
+    pub(crate) fn new(
+        address: SocketAddr,
+        data_dir: &Path,
+        cluster_key_file: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let token = match cluster_key_file {
+            Some(file) => ClusterSecret::load(file)?.token,
+            None => root_token(data_dir)?,
         };
-        let credentials = credentials.ok_or_else(|| {
-            Failure::refused(format!(
-                "there are no credentials in {}: name the server's data folder with --data-dir, or \
-                 set MARTLET_ROOT_SECRET_KEY",
-                data_dir.display()
-            ))
-        })?;
-        Ok(Self { address, token: credentials.admin_token().to_text() })
+        Ok(Self { address, token: token.to_text() })
     }
 
     /// Asks for a path and decodes the answer.
@@ -51,12 +48,30 @@ impl Server {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, Failure> {
+        self.send(Method::GET, path, query)
+    }
+
+    /// Sets something, and decodes the answer.
+    pub(crate) fn set<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, Failure> {
+        self.send(Method::PUT, path, query)
+    }
+
+    fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
         let (status, body) = runtime.block_on(async {
-            match tokio::time::timeout(PATIENCE, self.fetch(&target(path, query))).await {
+            match tokio::time::timeout(PATIENCE, self.fetch(method, &target(path, query))).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Failure::refused(format!("{} does not answer", self.address))),
             }
@@ -69,8 +84,8 @@ impl Server {
         let sentence = match serde_json::from_slice(&body) {
             Ok(Refusal { error }) if status != StatusCode::UNAUTHORIZED => error,
             _ if status == StatusCode::UNAUTHORIZED => {
-                "the server has another root secret: name its data folder with --data-dir, or set \
-                 MARTLET_ROOT_SECRET_KEY"
+                "it has another secret: name the server's data folder with --data-dir, or set \
+                 MARTLET_ROOT_SECRET_KEY, or name the key of its cluster with --cluster-key-file"
                     .to_owned()
             }
             _ => format!("{} answered {status}", self.address),
@@ -78,7 +93,7 @@ impl Server {
         Err(Failure::refused(sentence))
     }
 
-    async fn fetch(&self, target: &str) -> Result<(StatusCode, Bytes), Failure> {
+    async fn fetch(&self, method: Method, target: &str) -> Result<(StatusCode, Bytes), Failure> {
         let broken = |error: &dyn std::fmt::Display| {
             Failure::refused(format!(
                 "no server answers at {}: {error}; is it running, and is this its admin address?",
@@ -89,7 +104,9 @@ impl Server {
         stream.set_nodelay(true).map_err(|error| broken(&error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
-        let request = Request::get(target)
+        let request = Request::builder()
+            .method(method)
+            .uri(target)
             .header(header::HOST, self.address.to_string())
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .body(Empty::<Bytes>::new())
@@ -105,6 +122,20 @@ impl Server {
         };
         answer.map_err(|error| broken(&error))
     }
+}
+
+fn root_token(data_dir: &Path) -> Result<AdminToken, Failure> {
+    if let Ok(secret) = std::env::var("MARTLET_ROOT_SECRET_KEY") {
+        return Ok(AdminToken::of(secret.as_bytes()));
+    }
+    let credentials = Credentials::read(&data_dir.join(credentials::FILE))?.ok_or_else(|| {
+        Failure::refused(format!(
+            "there are no credentials in {}: name the server's data folder with --data-dir, or set \
+             MARTLET_ROOT_SECRET_KEY, or name the key of a cluster with --cluster-key-file",
+            data_dir.display()
+        ))
+    })?;
+    Ok(credentials.admin_token())
 }
 
 fn target(path: &str, query: &[(&str, &str)]) -> String {

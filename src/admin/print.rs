@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::wire::{ObjectExtents, ServerStatus, WorkerLine};
+use super::wire::{BucketLine, DeviceLine, NodeLine, ObjectExtents, ServerStatus, WorkerLine};
 use crate::columns::table;
 
 /// Prints an answer in the form that was asked for.
@@ -54,28 +54,83 @@ pub(crate) fn extents(object: &ObjectExtents) -> String {
     head + &table(&rows, &[])
 }
 
-/// How the server is.
+/// How a process is.
 pub(crate) fn status(status: &ServerStatus) -> String {
     let ready = if status.ready { "ready" } else { "not ready" };
-    let mut text = format!("martlet {} is {ready}\n", status.version);
+    let mut text = format!("martlet {} ({}) is {ready}\n", status.version, status.role);
     for reason in &status.reasons {
         let _ = writeln!(text, "  {reason}");
     }
-    let mut rows =
-        vec![row(["device", "health", "free", "of", "extents", "bytes", "quarantined", "folder"])];
-    rows.extend(status.devices.iter().map(|device| {
+    if !status.devices.is_empty() {
+        text += &devices(&status.devices);
+    }
+    for ring in &status.rings {
+        let _ = writeln!(text, "ring {} has epoch {} ({})", ring.name, ring.epoch, ring.hash);
+    }
+    if !status.nodes.is_empty() {
+        text += &nodes(&status.nodes);
+        let _ = writeln!(
+            text,
+            "this machine's clock is {} ms ahead of the cluster's",
+            status.clock_ahead_ms
+        );
+    }
+    text
+}
+
+fn devices(devices: &[DeviceLine]) -> String {
+    let heads = [
+        "device",
+        "health",
+        "votes",
+        "free",
+        "of",
+        "extents",
+        "bytes",
+        "quarantined",
+        "hints",
+        "folder",
+    ];
+    let mut rows = vec![row(heads)];
+    rows.extend(devices.iter().map(|device| {
         vec![
             format!("d{}", device.device),
             device.health.clone(),
+            if device.voting { "yes" } else { "no" }.to_owned(),
             size(device.free_bytes),
             size(device.total_bytes),
             device.extents.to_string(),
             size(device.extent_bytes),
             device.quarantined.to_string(),
+            device.hints.to_string(),
             device.path.display().to_string(),
         ]
     }));
-    text + &table(&rows, &[])
+    table(&rows, &[])
+}
+
+fn nodes(nodes: &[NodeLine]) -> String {
+    let heads = ["node", "address", "answers", "heard", "latency", "clock", "rings"];
+    let mut rows = vec![row(heads)];
+    rows.extend(nodes.iter().map(|node| {
+        let rings: Vec<String> =
+            node.rings.iter().map(|ring| format!("{}={}", ring.name, ring.epoch)).collect();
+        vec![
+            node.name.clone(),
+            node.address.clone(),
+            if node.answers { "yes" } else { "no" }.to_owned(),
+            node.heard_ms_ago.map_or("never".to_owned(), |ms| format!("{ms} ms ago")),
+            format!("{} µs", node.latency_us),
+            node.clock_ahead_ms.map_or("unknown".to_owned(), |ms| format!("{ms:+} ms")),
+            rings.join(" "),
+        ]
+    }));
+    table(&rows, &[])
+}
+
+/// What is set about a bucket.
+pub(crate) fn bucket(line: &BucketLine) -> String {
+    format!("{}: consistency {}\n", line.bucket, line.consistency)
 }
 
 /// How the workers are.

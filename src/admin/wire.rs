@@ -11,6 +11,9 @@ pub(crate) const STATUS: &str = "/admin/v1/status";
 /// As above.
 pub(crate) const WORKERS: &str = "/admin/v1/workers";
 
+/// As above, by PUT too.
+pub(crate) const BUCKET: &str = "/admin/v1/bucket";
+
 /// Where an object's bytes are.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ObjectExtents {
@@ -37,13 +40,77 @@ pub(crate) struct ExtentLine {
     pub(crate) blake3: String,
 }
 
-/// How the server is.
+/// How a process is.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ServerStatus {
     pub(crate) version: String,
+    /// `server`, or the role and name of a member of a cluster.
+    #[serde(default)]
+    pub(crate) role: String,
     pub(crate) ready: bool,
     pub(crate) reasons: Vec<String>,
+    /// Its own devices.
     pub(crate) devices: Vec<DeviceLine>,
+    /// The rings that it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) rings: Vec<RingLine>,
+    /// The storage nodes that it knows, itself left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) nodes: Vec<NodeLine>,
+    /// How far this machine's clock is ahead of the cluster's.
+    #[serde(default)]
+    pub(crate) clock_ahead_ms: i64,
+}
+
+impl ServerStatus {
+    /// Of a process of this version, before anything else is known of it.
+    pub(crate) fn of(role: impl Into<String>) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            role: role.into(),
+            ready: false,
+            reasons: Vec::new(),
+            devices: Vec::new(),
+            rings: Vec::new(),
+            nodes: Vec::new(),
+            clock_ahead_ms: 0,
+        }
+    }
+}
+
+/// An edition of a ring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RingLine {
+    pub(crate) name: String,
+    pub(crate) epoch: u64,
+    /// The first eight bytes of its hash.
+    pub(crate) hash: String,
+}
+
+/// How another node is, as this process sees it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct NodeLine {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    /// Whether it answered when it was last asked.
+    pub(crate) answers: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) heard_ms_ago: Option<u64>,
+    pub(crate) replies: u64,
+    pub(crate) silences: u64,
+    pub(crate) latency_us: u64,
+    /// How far its clock is ahead of the cluster's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clock_ahead_ms: Option<i64>,
+    pub(crate) rings: Vec<RingLine>,
+}
+
+/// The settings of a bucket that aren't S3's.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct BucketLine {
+    pub(crate) bucket: String,
+    /// `available`, `strict` or `any`: what requests get that ask for nothing else.
+    pub(crate) consistency: String,
 }
 
 /// How a device is.
@@ -55,11 +122,15 @@ pub(crate) struct DeviceLine {
     pub(crate) health: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
+    /// Whether it has its votes.
+    pub(crate) voting: bool,
     pub(crate) total_bytes: u64,
     pub(crate) free_bytes: u64,
     pub(crate) extents: u64,
     pub(crate) extent_bytes: u64,
     pub(crate) quarantined: u64,
+    /// Writes that it keeps for other devices.
+    pub(crate) hints: u64,
 }
 
 /// How a worker is.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::cpu::Watched;
 use super::{BenchError, Result};
 use crate::units::{Size, parse_span};
 
@@ -66,9 +67,12 @@ pub(crate) struct BenchArgs {
     /// Region that requests are signed for
     #[arg(long, default_value = "us-east-1")]
     pub(crate) region: String,
-    /// Process ids of the server, whose CPU seconds are reported
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) pid: Vec<u32>,
+    /// Process ids of the server, whose CPU seconds are reported; `ROLE=PID` counts by role
+    #[arg(long, value_delimiter = ',', value_name = "[ROLE=]PID")]
+    pub(crate) pid: Vec<Watched>,
+    /// Report each such span of the run too, such as 1s
+    #[arg(long, value_parser = parse_span, value_name = "SPAN")]
+    pub(crate) every: Option<Duration>,
     /// Print one JSON object and no progress
     #[arg(long)]
     pub(crate) json: bool,
@@ -124,6 +128,8 @@ impl BenchArgs {
             "--op files needs --dir"
         } else if self.op == Op::Range && self.size.0 > self.object_size.0 {
             "--size of a range lies within --object-size"
+        } else if self.every == Some(Duration::ZERO) {
+            "--every starts at 1ms"
         } else if self.size.0 == 0 && matches!(self.op, Op::Range | Op::Files) {
             "--size starts at 1 here"
         } else if self.signing() != Signing::None
@@ -205,6 +211,8 @@ mod tests {
         assert!(check("--op files").is_err());
         assert!(check("--op range --size 2MiB --object-size 1MiB").is_err());
         assert!(check("--op range --size 0").is_err());
+        assert!(check("--op get --every 0s").is_err());
+        assert!(check("--op get --every 1s --pid 12,proxy=13").is_ok());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! CPU seconds that processes have spent, as the kernel counts them.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::str::FromStr;
 
 use super::{BenchError, Result};
 
@@ -8,17 +10,56 @@ use super::{BenchError, Result};
 /// that the server is built for.
 const TICKS_PER_S: f64 = 100.0;
 
-/// CPU seconds, in user and kernel mode together, that the processes have spent since they began.
-pub(super) fn seconds(pids: &[u32]) -> Result<f64> {
-    let mut sum = 0.0;
-    for pid in pids {
+/// A process that is watched, and the role under which its seconds are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Watched {
+    role: String,
+    pid: u32,
+}
+
+impl Watched {
+    /// This process itself.
+    pub(super) fn oneself() -> Self {
+        Self { role: "server".to_owned(), pid: std::process::id() }
+    }
+}
+
+impl FromStr for Watched {
+    type Err = String;
+
+    /// `1234`, or `proxy=1234`.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (role, pid) = text.split_once('=').unwrap_or(("server", text));
+        let pid =
+            pid.parse().map_err(|_| format!("\"{pid}\" is no process id: write 12 or proxy=12"))?;
+        Ok(Self { role: role.to_owned(), pid })
+    }
+}
+
+/// CPU seconds, in user and kernel mode together, that the processes of each role have spent since
+/// they began.
+pub(super) fn seconds(watched: &[Watched]) -> Result<BTreeMap<String, f64>> {
+    let mut sums = BTreeMap::new();
+    for Watched { role, pid } in watched {
         let path = format!("/proc/{pid}/stat");
         let stat = fs::read_to_string(&path)
             .map_err(|error| BenchError::new(format_args!("process {pid}: {error}")))?;
-        sum += parse(&stat)
+        *sums.entry(role.clone()).or_insert(0.0) += parse(&stat)
             .ok_or_else(|| BenchError::new(format_args!("{path} is not as it should be")))?;
     }
-    Ok(sum)
+    Ok(sums)
+}
+
+/// CPU seconds that they have spent since `before` was measured.
+pub(super) fn seconds_since(
+    before: &BTreeMap<String, f64>,
+    watched: &[Watched],
+) -> Result<BTreeMap<String, f64>> {
+    let mut spent = seconds(watched)?;
+    for (role, seconds) in &mut spent {
+        *seconds -= before.get(role).copied().unwrap_or_default();
+    }
+    Ok(spent)
 }
 
 /// The name in parentheses may hold anything, blanks and parentheses too; what follows the last
@@ -46,7 +87,13 @@ mod tests {
 
     #[test]
     fn our_own_time_can_be_read() {
-        assert!(seconds(&[std::process::id()]).unwrap() >= 0.0);
-        assert!(seconds(&[u32::MAX]).is_err());
+        let watched = |text: String| text.parse::<Watched>().unwrap();
+        let mine = std::process::id();
+        let both = [watched(format!("proxy={mine}")), watched(format!("{mine}"))];
+        let seconds = seconds(&both).unwrap();
+        assert_eq!(seconds.keys().collect::<Vec<_>>(), ["proxy", "server"]);
+        assert!(seconds.values().all(|seconds| *seconds >= 0.0));
+        assert!(super::seconds(&[watched(u32::MAX.to_string())]).is_err());
+        assert!("proxy=x".parse::<Watched>().is_err());
     }
 }

@@ -17,6 +17,7 @@ use rand::{RngCore, SeedableRng};
 use super::args::BenchArgs;
 use super::load::Outcome;
 use super::report::Report;
+use super::slices::Samples;
 use super::tally::Tally;
 use super::{BenchError, Result, cpu};
 
@@ -42,7 +43,7 @@ fn measure(args: &BenchArgs, dir: &Path) -> io::Result<Outcome> {
     let size = usize::try_from(args.size.0).map_err(io::Error::other)?;
     let mut body = vec![0; size];
     SmallRng::seed_from_u64(0).fill_bytes(&mut body);
-    let own = [std::process::id()];
+    let own = [cpu::Watched::oneself()];
     let cpu_before = cpu::seconds(&own).map_err(io::Error::other)?;
     let begun = Instant::now();
     let workers = thread::scope(|scope| {
@@ -59,12 +60,12 @@ fn measure(args: &BenchArgs, dir: &Path) -> io::Result<Outcome> {
             .collect::<io::Result<Vec<_>>>()
     })?;
     let elapsed = begun.elapsed();
-    let cpu_s = cpu::seconds(&own).map_err(io::Error::other)? - cpu_before;
+    let cpu_s = cpu::seconds_since(&cpu_before, &own).map_err(io::Error::other)?;
     let mut tally = Tally::default();
     for worker in &workers {
         tally.merge(worker);
     }
-    Ok(Outcome { tally, elapsed, cpu_s: Some(cpu_s), made: Vec::new() })
+    Ok(Outcome { tally, elapsed, cpu_s, samples: Samples::default(), made: Vec::new() })
 }
 
 fn write_files(args: &BenchArgs, dir: &Path, worker: usize, body: &[u8]) -> io::Result<Tally> {

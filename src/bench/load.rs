@@ -1,6 +1,7 @@
 //! The run itself: threads with a single-threaded runtime each, workers with a connection each,
 //! one clock for all.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use super::args::BenchArgs;
 use super::connection::{Connection, Reply};
 use super::plan::Plan;
 use super::requests::Requests;
+use super::slices::Samples;
 use super::tally::Tally;
 use super::{BenchError, Result, cpu};
 
@@ -28,8 +30,10 @@ pub(super) struct Outcome {
     pub(super) tally: Tally,
     /// From the first request to the last reply.
     pub(super) elapsed: Duration,
-    /// What the processes asked about spent meanwhile.
-    pub(super) cpu_s: Option<f64>,
+    /// What the processes asked about spent meanwhile, by role; nothing if none was asked about.
+    pub(super) cpu_s: BTreeMap<String, f64>,
+    /// Each request, where slices were asked for.
+    pub(super) samples: Samples,
     /// Names of objects that are there now and were not before.
     pub(super) made: Vec<String>,
 }
@@ -69,55 +73,65 @@ pub(super) async fn run(args: &BenchArgs, requests: &Requests) -> Result<Outcome
     let joined = tokio::task::spawn_blocking(move || collect(handles)).await;
     let elapsed = begun.elapsed();
     shared.finished.store(true, Ordering::Relaxed);
-    let cpu_s = cpu::seconds(&args.pid)? - cpu_before;
+    let cpu_s = cpu::seconds_since(&cpu_before, &args.pid)?;
     progress.await.map_err(BenchError::new)?;
-    let (tally, made) = joined.map_err(BenchError::new)??;
-    Ok(Outcome { tally, elapsed, cpu_s: (!args.pid.is_empty()).then_some(cpu_s), made })
+    let Worked { tally, samples, made } = joined.map_err(BenchError::new)??;
+    Ok(Outcome { tally, elapsed, cpu_s, samples, made })
 }
 
-type ThreadHandle = thread::JoinHandle<std::io::Result<Vec<(Tally, Vec<String>)>>>;
+/// What a worker, or all of them, did.
+#[derive(Default)]
+struct Worked {
+    tally: Tally,
+    samples: Samples,
+    made: Vec<String>,
+}
 
-fn collect(handles: Vec<ThreadHandle>) -> Result<(Tally, Vec<String>)> {
-    let mut sum = Tally::default();
-    let mut made = Vec::new();
+type ThreadHandle = thread::JoinHandle<std::io::Result<Vec<Worked>>>;
+
+fn collect(handles: Vec<ThreadHandle>) -> Result<Worked> {
+    let mut sum = Worked::default();
     for handle in handles {
         let workers = handle.join().map_err(|_| BenchError::new("a worker panicked"))?;
-        for (tally, names) in workers.map_err(BenchError::new)? {
-            sum.merge(&tally);
-            made.extend(names);
+        for Worked { tally, samples, made } in workers.map_err(BenchError::new)? {
+            sum.tally.merge(&tally);
+            sum.samples.merge(samples);
+            sum.made.extend(made);
         }
     }
-    Ok((sum, made))
+    Ok(sum)
 }
 
 /// One thread: every `threads`-th worker, beginning with number `thread`.
-fn serve(
-    shared: &Shared,
-    thread: usize,
-    threads: usize,
-) -> std::io::Result<Vec<(Tally, Vec<String>)>> {
+fn serve(shared: &Shared, thread: usize, threads: usize) -> std::io::Result<Vec<Worked>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let workers = (thread..shared.args.concurrency).step_by(threads);
     Ok(runtime.block_on(join_all(workers.map(|worker| work(shared, worker)))))
 }
 
 /// One worker: sends a request, waits for its reply, and again.
-async fn work(shared: &Shared, worker: usize) -> (Tally, Vec<String>) {
-    let mut tally = Tally::default();
+async fn work(shared: &Shared, worker: usize) -> Worked {
+    let (mut tally, mut samples) = (Tally::default(), Samples::default());
     let mut plan = Plan::new(&shared.args, worker, shared.deletes.clone());
     let mut requests = shared.requests.clone();
     let mut connection = Connection::new(&requests.endpoint);
     // If it can't be opened, the first request says so.
     drop(connection.open().await);
     shared.start.wait().await;
-    let deadline = Instant::now() + shared.args.duration;
+    let start = Instant::now();
+    let deadline = start + shared.args.duration;
     loop {
         let begun = Instant::now();
         if begun >= deadline {
             break;
         }
         let Some(call) = plan.next() else { break };
-        match connection.send(requests.request(&call)).await {
+        let reply = connection.send(requests.request(&call)).await;
+        if shared.args.every.is_some() {
+            let is_answered = matches!(reply, Reply::Answered(_));
+            samples.push(start.elapsed(), begun.elapsed(), is_answered);
+        }
+        match reply {
             Reply::Answered(bytes) => {
                 tally.answered(begun.elapsed(), bytes + requests.bytes_sent(&call));
                 shared.answered.fetch_add(1, Ordering::Relaxed);
@@ -132,7 +146,7 @@ async fn work(shared: &Shared, worker: usize) -> (Tally, Vec<String>) {
             }
         }
     }
-    (tally, plan.made())
+    Worked { tally, samples, made: plan.made() }
 }
 
 async fn show_progress(shared: Arc<Shared>, begun: Instant) {

@@ -6,6 +6,7 @@
 //! connection ─ one keep-alive socket   load ─ threads, workers, the clock
 //! stage ─ makes and removes objects    tally ─ latencies, bytes, errors by code
 //! cpu ─ what the server spent          report ─ text or JSON
+//! slices ─ the run, second by second
 //! files ─ the same work done by bare files, as a limit
 //! ```
 //!
@@ -23,6 +24,7 @@ mod plan;
 mod report;
 mod requests;
 mod sign;
+mod slices;
 mod stage;
 mod tally;
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::args::{BenchArgs, Op};
 use super::load::Outcome;
+use super::slices::Slice;
 
 const MB: f64 = 1e6;
 const GIB: f64 = 1_073_741_824.0;
@@ -28,12 +29,15 @@ pub(super) struct Report {
     errors: BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<Cpu>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    slices: Vec<Slice>,
 }
 
 /// What the server spent.
 #[derive(Debug, Serialize)]
 struct Cpu {
     seconds: f64,
+    by_role: BTreeMap<String, f64>,
     ms_per_request: f64,
     /// None where a run moved no bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,14 +47,17 @@ struct Cpu {
 impl Report {
     #[expect(clippy::cast_precision_loss, reason = "counts stay below 2^52")]
     pub(super) fn new(args: &BenchArgs, outcome: Outcome) -> Self {
-        let Outcome { tally, elapsed, cpu_s, .. } = outcome;
+        let Outcome { tally, elapsed, cpu_s, samples, .. } = outcome;
         let elapsed_s = elapsed.as_secs_f64().max(f64::EPSILON);
         let (requests, bytes) = (tally.requests(), tally.bytes as f64);
-        let cpu = cpu_s.map(|seconds| Cpu {
+        let seconds: f64 = cpu_s.values().sum();
+        let cpu = (!cpu_s.is_empty()).then(|| Cpu {
             seconds,
+            by_role: cpu_s,
             ms_per_request: seconds * 1000.0 / requests.max(1) as f64,
             s_per_gib: (bytes > 0.0).then(|| seconds * GIB / bytes),
         });
+        let slices = args.every.map(|every| samples.slices(every)).unwrap_or_default();
         Self {
             op: name(args.op),
             size: args.size.0,
@@ -64,6 +71,7 @@ impl Report {
             max_ms: tally.max_ms(),
             errors: tally.errors,
             cpu,
+            slices,
         }
     }
 
@@ -103,6 +111,14 @@ impl Report {
                 "cpu       {:.2} s   {:.4} ms/request{per_gib}",
                 cpu.seconds, cpu.ms_per_request
             ));
+            let many = cpu.by_role.iter().filter(|_| cpu.by_role.len() > 1);
+            lines.extend(many.map(|(role, seconds)| format!("          {seconds:.2} s   {role}")));
+        }
+        for Slice { from_s, answered, failed, p50_ms, p99_ms, max_ms } in &self.slices {
+            lines.push(format!(
+                "{from_s:>6.1} s  {answered} answered   {failed} failed   p50 {p50_ms:.3} ms   p99 \
+                 {p99_ms:.3} ms   max {max_ms:.3} ms"
+            ));
         }
         for (code, count) in &self.errors {
             lines.push(format!("error     {count} × {code}"));
@@ -121,6 +137,7 @@ mod tests {
 
     use clap::Parser;
 
+    use super::super::slices::Samples;
     use super::super::tally::Tally;
     use super::*;
 
@@ -131,13 +148,19 @@ mod tests {
     }
 
     fn report(requests: u64, bytes: u64, cpu_s: Option<f64>) -> Report {
-        let args = Cli::parse_from(["bench", "--op", "get"]).bench;
-        let mut tally = Tally::default();
+        let args = Cli::parse_from(["bench", "--op", "get", "--every", "1s"]).bench;
+        let (mut tally, mut samples) = (Tally::default(), Samples::default());
         for _ in 0..requests {
             tally.answered(Duration::from_millis(2), bytes);
+            samples.push(Duration::from_millis(500), Duration::from_millis(2), true);
         }
         let elapsed = Duration::from_secs(2);
-        Report::new(&args, Outcome { tally, elapsed, cpu_s, made: Vec::new() })
+        let half = |role: &str, seconds: f64| (role.to_owned(), seconds / 2.0);
+        let cpu_s = cpu_s.into_iter().flat_map(|it| [half("proxy", it), half("nodes", it)]);
+        Report::new(
+            &args,
+            Outcome { tally, elapsed, cpu_s: cpu_s.collect(), samples, made: vec![] },
+        )
     }
 
     #[test]
@@ -150,6 +173,8 @@ mod tests {
         assert!((cpu.s_per_gib.unwrap() - 0.512).abs() < 1e-9);
         assert!(report.text().contains("500/s   524.3 MB/s"), "{}", report.text());
         assert!(report.text().contains("0.5000 ms/request   0.512 s/GiB"), "{}", report.text());
+        assert!(report.text().contains("0.25 s   nodes"), "{}", report.text());
+        assert!(report.text().contains("0.0 s  1000 answered   0 failed"), "{}", report.text());
     }
 
     #[test]

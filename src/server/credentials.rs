@@ -7,9 +7,11 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::folder::DataFolder;
-use super::settings::{Hidden, Settings};
 use crate::failure::Failure;
+use crate::process::door::DoorSettings;
+use crate::process::folder::DataFolder;
+use crate::process::settings::Hidden;
+use crate::process::token::AdminToken;
 
 /// The file in the data folder. A shell can read it too: `set -a; . martlet-data/credentials`.
 pub(crate) const FILE: &str = "credentials";
@@ -30,14 +32,14 @@ impl Credentials {
     /// Those of the settings, else those of the data folder, else new ones; and whether they are
     /// new.
     pub(crate) fn find_or_make(
-        settings: &Settings,
+        given: &DoorSettings,
         folder: &DataFolder,
     ) -> Result<(Self, bool), Failure> {
         if let (Some(access_key), Some(secret_key)) =
-            (&settings.root_access_key, &settings.root_secret_key)
+            (&given.root_access_key, &given.root_secret_key)
         {
-            let given = Self { access_key: access_key.clone(), secret_key: secret_key.clone() };
-            return Ok((given, false));
+            let taken = Self { access_key: access_key.clone(), secret_key: secret_key.clone() };
+            return Ok((taken, false));
         }
         if let Some(kept) = Self::read(&folder.join(FILE))? {
             return Ok((kept, false));
@@ -93,9 +95,7 @@ impl Credentials {
 
     /// The token with which the holder of the secret speaks to the admin address.
     pub(crate) fn admin_token(&self) -> AdminToken {
-        AdminToken(
-            blake3::derive_key("martlet admin token v1", self.secret_key.0.as_bytes()).into(),
-        )
+        AdminToken::of(self.secret_key.0.as_bytes())
     }
 
     /// What is told once, when they are new.
@@ -127,22 +127,6 @@ For boto3, paste:
     }
 }
 
-/// Proves that its holder knows the root secret, without being it. Comparing takes constant time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct AdminToken(blake3::Hash);
-
-impl AdminToken {
-    /// The token as a header carries it.
-    pub(crate) fn to_text(self) -> String {
-        self.0.to_hex().to_string()
-    }
-
-    /// Whether `text` is this token.
-    pub(crate) fn is(self, text: &str) -> bool {
-        blake3::Hash::from_hex(text).is_ok_and(|other| other == self.0)
-    }
-}
-
 /// So many characters of an alphabet whose size is a power of two: then every character is as
 /// likely as any other.
 fn random_text(alphabet: &[u8], characters: usize) -> String {
@@ -165,10 +149,10 @@ mod tests {
     #[test]
     fn they_are_made_once_and_kept() {
         let (_place, folder) = folder();
-        let (made, new) = Credentials::find_or_make(&Settings::default(), &folder).unwrap();
+        let (made, new) = Credentials::find_or_make(&DoorSettings::default(), &folder).unwrap();
         assert!(new);
         assert_eq!((made.access_key.len(), made.secret_key.0.len()), (20, 40));
-        let (kept, new) = Credentials::find_or_make(&Settings::default(), &folder).unwrap();
+        let (kept, new) = Credentials::find_or_make(&DoorSettings::default(), &folder).unwrap();
         assert!(!new);
         assert_eq!(kept, made);
         assert_ne!(Credentials::random(), made);
@@ -177,12 +161,12 @@ mod tests {
     #[test]
     fn given_ones_win_and_are_not_kept() {
         let (_place, folder) = folder();
-        let settings = Settings {
+        let door = DoorSettings {
             root_access_key: Some("abc".into()),
             root_secret_key: Some(Hidden("12345678".into())),
-            ..Settings::default()
+            ..DoorSettings::default()
         };
-        let (given, new) = Credentials::find_or_make(&settings, &folder).unwrap();
+        let (given, new) = Credentials::find_or_make(&door, &folder).unwrap();
         assert_eq!((given.access_key.as_str(), new), ("abc", false));
         assert!(!folder.join(FILE).exists());
     }
@@ -191,18 +175,9 @@ mod tests {
     fn a_broken_file_is_told_and_not_replaced() {
         let (_place, folder) = folder();
         fs::write(folder.join(FILE), "something else").unwrap();
-        let refusal = Credentials::find_or_make(&Settings::default(), &folder).unwrap_err();
+        let refusal = Credentials::find_or_make(&DoorSettings::default(), &folder).unwrap_err();
         assert!(refusal.to_string().contains("mend it"), "{refusal}");
         assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), "something else");
-    }
-
-    #[test]
-    fn only_the_secret_makes_the_token() {
-        let made = Credentials::random();
-        let token = made.admin_token();
-        assert!(token.is(&token.to_text()));
-        assert!(!token.is(&Credentials::random().admin_token().to_text()));
-        assert!(!token.is("") && !token.is(&made.secret_key.0));
     }
 
     #[test]

@@ -17,8 +17,8 @@ use martlet_ring::{Device, Node};
 use martlet_storage_node::Uuid;
 use serde::{Deserialize, Serialize};
 
-use super::folder::DataFolder;
 use crate::failure::Failure;
+use crate::process::folder::DataFolder;
 
 const FILE: &str = "cluster.json";
 const FORMAT: u32 = 1;

@@ -12,8 +12,8 @@ use std::io::ErrorKind;
 use martlet_ring::{Device, Ring};
 
 use super::devices::{ClusterFile, POLICY};
-use super::folder::DataFolder;
 use crate::failure::Failure;
+use crate::process::folder::DataFolder;
 
 const INDEX: &str = "index.ring";
 const DATA: &str = "data.ring";

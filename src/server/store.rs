@@ -4,37 +4,32 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use martlet_protocol::{Backend, Clock, DeviceId};
-use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
-use martlet_replicator::{Foreground, Pace, Reclaim, ReclaimOptions, Runner, Sweep, SweepOptions};
+use martlet_proxy::{Cluster, ObjectStore};
+use martlet_replicator::{Foreground, Runner, Scope, Standard};
 use martlet_ring::Ring;
-use martlet_s3compat::auth::{Keys, Secret};
-use martlet_s3compat::door::DoorConfig;
-use martlet_s3compat::{S3Service, TokenKey};
+use martlet_s3compat::S3Service;
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 
-use super::HEAD_BYTES_MAX;
 use super::absent::Absent;
-use super::clock::SteadyClock;
 use super::credentials::Credentials;
 use super::devices::{self, ClusterFile, KnownDevice, Missing, POLICY, Present};
-use super::folder::DataFolder;
-use super::metrics::AskDevices;
+use super::operator::Nodes;
 use super::rings::Rings;
 use super::settings::Settings;
 use crate::failure::Failure;
+use crate::process::clock::SteadyClock;
+use crate::process::door::store_options;
+use crate::process::folder::DataFolder;
+use crate::process::metrics::AskDevices;
+use crate::process::workers;
 use crate::units::Size;
 
 /// Index blocks kept in memory, and index writes gathered there: with what bodies on their way and
 /// the allocator need, a loaded server stays under 250 MiB.
 const BLOCK_CACHE_BYTES: usize = 32 << 20;
 const WRITE_BUFFER_BYTES: usize = 40 << 20;
-/// For tests only: parts of an upload may be as small as this.
-const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";
-/// For tests only: garbage is due after so many milliseconds, and workers look again as often.
-const TEST_RECLAIM_GRACE_MS: &str = "MARTLET_TEST_RECLAIM_GRACE_MS";
 
 /// Everything that is open while the server serves.
 pub(crate) struct Store {
@@ -70,13 +65,18 @@ impl Store {
         let cluster = Cluster::new(index.clone(), vec![data.clone()], by_device.clone())
             .map_err(|error| unfit(&error))?;
         let objects = ObjectStore::new(cluster, clock.clone(), store_options()?);
-        let door = door(settings, credentials, clock.clone(), objects.clone());
+        let door = settings.door.open(
+            objects.clone(),
+            clock.clone(),
+            (&credentials.access_key, &credentials.secret_key),
+            settings.common.body_idle_timeout,
+        );
         Ok(Self { objects, door, node, absent, index, data, by_device, clock, started_ms })
     }
 
     /// Who answers for the devices, those that are missing included.
-    pub(crate) fn nodes(&self) -> Vec<Arc<dyn Backend>> {
-        vec![self.node.clone(), self.absent.clone()]
+    pub(crate) fn nodes(&self) -> Nodes {
+        Nodes(vec![self.node.clone(), self.absent.clone()])
     }
 
     /// How to ask for the devices' figures.
@@ -85,26 +85,28 @@ impl Store {
         Arc::new(move || node.metrics().devices)
     }
 
-    /// Starts reclaim and sweep.
-    pub(crate) fn start_workers(&self, settings: &Settings, foreground: Arc<Foreground>) -> Runner {
-        let hurry = number_from(TEST_RECLAIM_GRACE_MS).ok().flatten();
-        let grace = hurry.map_or(settings.reclaim_grace, Duration::from_millis);
-        let mut pace = Pace::default();
-        if hurry.is_some() {
-            pace.idle_pause = grace.max(Duration::from_millis(50));
-        }
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    /// Starts the background workers.
+    pub(crate) fn start_workers(
+        &self,
+        settings: &Settings,
+        foreground: Arc<Foreground>,
+    ) -> Result<Runner, Failure> {
         let cluster = martlet_replicator::Cluster {
             index: self.index.clone(),
             data: HashMap::from([(POLICY, self.data.clone())]),
             nodes: self.by_device.clone(),
         };
-        let sweep = SweepOptions { grace_ms, writers_gone_before_ms: self.started_ms };
-        let mut runner = Runner::new(pace, foreground);
-        let reclaim = ReclaimOptions { grace_ms };
-        runner.start(Reclaim::new(cluster.clone(), self.clock.clone(), reclaim));
-        runner.start(Sweep::new(cluster, self.clock.clone(), sweep));
-        runner
+        let hurry = workers::hurry()?;
+        let standard = Standard {
+            cluster: cluster.into(),
+            clock: self.clock.clone(),
+            scope: Scope::All,
+            reclaim: workers::reclaim(settings.reclaim_grace, hurry),
+            alone_since_ms: Some(self.started_ms),
+        };
+        let mut runner = Runner::new(workers::pace(hurry), foreground);
+        standard.start(&mut runner);
+        Ok(runner)
     }
 
     /// Closes the devices in good order.
@@ -208,40 +210,4 @@ fn by_device(
         (id, backend)
     })
     .collect()
-}
-
-fn door(
-    settings: &Settings,
-    credentials: &Credentials,
-    clock: Arc<dyn Clock>,
-    objects: ObjectStore,
-) -> S3Service {
-    let secret = &credentials.secret_key.0;
-    let config = DoorConfig {
-        domains: settings.domains.clone(),
-        header_bytes_max: HEAD_BYTES_MAX,
-        body_idle: settings.body_idle_timeout,
-        requests_max: settings.max_requests,
-        ..DoorConfig::default()
-    };
-    let keys = Keys::root(&credentials.access_key, Secret::new(secret));
-    S3Service::new(objects, config, clock, keys, TokenKey::derive(secret.as_bytes()))
-}
-
-fn store_options() -> Result<StoreOptions, Failure> {
-    let mut options = StoreOptions::default();
-    if let Some(bytes) = number_from(TEST_PART_BYTES_MIN)? {
-        options.part_bytes_min = bytes;
-    }
-    Ok(options)
-}
-
-fn number_from(variable: &str) -> Result<Option<u64>, Failure> {
-    let Ok(text) = std::env::var(variable) else {
-        return Ok(None);
-    };
-    let number = text.parse().map_err(|_| {
-        Failure::usage(format!("{variable} is \"{text}\", and should be a whole number"))
-    })?;
-    Ok(Some(number))
 }

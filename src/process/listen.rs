@@ -45,6 +45,8 @@ pub(crate) struct Limits {
 /// Bodies are read in pieces of at most this, or of the longest head that is allowed.
 const READ_BUFFER_BYTES_MIN: usize = 256 * 1024;
 const HEADERS_MAX: usize = 128;
+/// Bytes of all headers of a request, and of its first line.
+pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How long someone who is turned away is spoken to.
 const FAREWELL: Duration = Duration::from_secs(1);
 const TOO_MANY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
@@ -60,6 +62,13 @@ pub(crate) async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener,
         )),
         _ => Failure::refused(format!("nothing can listen on {address}: {error}")),
     })
+}
+
+/// Where a socket listens.
+pub(crate) fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener
+        .local_addr()
+        .map_err(|error| Failure::refused(format!("a socket does not know its address: {error}")))
 }
 
 /// Serves connections until `stop`, then lets those under way finish for at most `drain`. Whether
@@ -157,7 +166,7 @@ async fn converse<S, B>(
 }
 
 /// Waits for the word to stop. Whoever could give it and is gone has given it.
-async fn told(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn told(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

@@ -1,11 +1,12 @@
-//! The data folder: what the server itself must remember, and that only one server uses it.
+//! The data folder: what a process itself must remember, and that only one process uses it.
 //!
 //! ```text
-//! <data-dir>/lock           held by the server that uses the folder
-//! <data-dir>/credentials    access key and secret, mode 0600
-//! <data-dir>/cluster.json   which devices there are
-//! <data-dir>/*.ring         where things lie on them
-//! <data-dir>/device0/       the device, where none is named
+//! <data-dir>/lock           held by the process that uses the folder
+//! <data-dir>/credentials    access key and secret, mode 0600 (server)
+//! <data-dir>/cluster.json   which devices there are (server)
+//! <data-dir>/device0/       the device, where none is named (server)
+//! <data-dir>/*.ring         where things lie on the devices
+//! <data-dir>/peers.json     which devices other nodes have (storage-node)
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// The data folder of a running server. Dropping it lets another server in.
+/// The data folder of a running process. Dropping it lets another one in.
 #[derive(Debug)]
 pub(crate) struct DataFolder {
     path: PathBuf,

@@ -4,11 +4,11 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-use super::settings::{LogFormat, Settings};
+use super::settings::{Common, LogFormat};
 use crate::failure::Failure;
 
 /// Starts logging for the whole process.
-pub(crate) fn start(settings: &Settings) -> Result<(), Failure> {
+pub(crate) fn start(settings: &Common) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(&settings.log).map_err(|error| {
         Failure::usage(format!("\"{}\" is no filter for logs: {error}", settings.log))
     })?;

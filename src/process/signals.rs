@@ -1,8 +1,8 @@
 //! SIGTERM and SIGINT: the first asks the server to finish, the second does not wait.
 
-use std::io;
-
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::Failure;
 
 /// The signals that end a server.
 pub(crate) struct Signals {
@@ -12,10 +12,14 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Takes the signals from now on.
-    pub(crate) fn take() -> io::Result<Self> {
+    pub(crate) fn take() -> Result<Self, Failure> {
+        let take = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::refused(format!("signals can't be taken: {error}")))
+        };
         Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
+            terminate: take(SignalKind::terminate())?,
+            interrupt: take(SignalKind::interrupt())?,
         })
     }
 

@@ -1,0 +1,210 @@
+//! `martlet admin ring`: pushes newer rings to a cluster, and shows who has which.
+//!
+//! It speaks to the internal ports of storage nodes. One node is enough to push to: the others take
+//! the ring from it within seconds.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use clap::Subcommand;
+use martlet_protocol::SystemClock;
+use martlet_protocol::http::{HttpBackend, Tls};
+use martlet_ring::Ring;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::print;
+use super::wire::RingLine;
+use crate::columns::table;
+use crate::failure::Failure;
+use crate::membership::keeper::read_file;
+use crate::membership::key::ClusterSecret;
+use crate::membership::nodes::client_options;
+use crate::membership::rings::RingName;
+use crate::membership::routes::{self, OfferAnswer, RingsAnswer};
+use crate::membership::settings::TlsArgs;
+
+/// What is done with rings.
+#[derive(Debug, Subcommand)]
+pub(super) enum RingCommand {
+    /// Give a node newer rings; the others take them from it
+    #[command(after_help = "Examples:
+  martlet admin --cluster-key-file cluster.key ring push index.ring data-0.ring --node 10.0.0.1:6200")]
+    Push {
+        /// Ring files, named index.ring or data-0.ring
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Internal address of a storage node
+        #[arg(long, value_name = "HOST:PORT")]
+        node: String,
+        #[command(flatten)]
+        tls: TlsArgs,
+    },
+    /// Show which storage node has which rings
+    Status {
+        /// Internal address of a storage node; it says where the others are
+        #[arg(long, value_name = "HOST:PORT")]
+        node: String,
+        #[command(flatten)]
+        tls: TlsArgs,
+    },
+}
+
+/// What a node is shown.
+struct Proof {
+    secret: ClusterSecret,
+    tls: Option<Tls>,
+}
+
+/// The rings of a node, or why they are not known.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct NodeRings {
+    node: String,
+    address: String,
+    rings: Vec<RingLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Carries a command out.
+pub(super) fn run(command: &RingCommand, key_file: &Path, json: bool) -> Result<(), Failure> {
+    let (RingCommand::Push { tls, .. } | RingCommand::Status { tls, .. }) = command;
+    let proof = Proof { secret: ClusterSecret::load(key_file)?, tls: tls.load()? };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+    match command {
+        RingCommand::Push { files, node, .. } => runtime.block_on(push(&proof, files, node)),
+        RingCommand::Status { node, .. } => {
+            let nodes = runtime.block_on(status(&proof, node))?;
+            print::show(&nodes, json, |nodes| lines(nodes));
+            Ok(())
+        }
+    }
+}
+
+fn client(proof: &Proof, address: &str) -> HttpBackend {
+    let options = client_options(Arc::new(SystemClock), proof.tls.clone());
+    HttpBackend::new(address, proof.secret.key.clone(), options, Arc::new(|_| ()))
+}
+
+async fn push(proof: &Proof, files: &[PathBuf], node: &str) -> Result<(), Failure> {
+    let client = client(proof, node);
+    for file in files {
+        let (name, ring) = read_file(file)?;
+        let sent = client.put(&routes::ring(name), Bytes::from(ring.encode())).await;
+        let OfferAnswer { taken, refused } =
+            decode(node, &sent.map_err(|error| broken(node, &error))?)?;
+        if let Some(reason) = refused {
+            return Err(Failure::refused(format!("{node} refuses {}: {reason}", file.display())));
+        }
+        let epoch = ring.epoch();
+        let became = if taken { "is in place" } else { "was there already" };
+        println!("{name} of epoch {epoch} {became} at {node}");
+    }
+    Ok(())
+}
+
+async fn status(proof: &Proof, node: &str) -> Result<Vec<NodeRings>, Failure> {
+    let first = client(proof, node);
+    let told = first.get(&routes::ring(RingName::Index)).await;
+    let bytes = told.map_err(|error| broken(node, &error))?;
+    let index = Ring::decode(&bytes)
+        .map_err(|error| Failure::refused(format!("{node} has a damaged index ring: {error}")))?;
+    let mut all = Vec::new();
+    for (name, address) in addresses(&index) {
+        let asked = client(proof, &address).get(routes::RINGS).await;
+        let decoded = match asked {
+            Ok(bytes) => decode::<RingsAnswer>(&address, &bytes).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let (rings, error) = match decoded {
+            Ok(answer) => (answer.rings, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        all.push(NodeRings { node: name, address, rings, error });
+    }
+    Ok(all)
+}
+
+fn addresses(ring: &Ring) -> BTreeMap<String, String> {
+    let node =
+        |device: &martlet_ring::Device| (device.node.name.clone(), device.node.address.clone());
+    ring.devices().iter().map(node).collect()
+}
+
+fn decode<T: DeserializeOwned>(node: &str, bytes: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Failure::refused(format!("{node} is no storage node of this version: {error}"))
+    })
+}
+
+fn broken(node: &str, error: &martlet_protocol::Error) -> Failure {
+    Failure::refused(format!(
+        "{node} could not be asked: {error}; is it the internal address of a storage node, and is this \
+         the key of its cluster?"
+    ))
+}
+
+/// Who has which; editions that aren't the newest are marked.
+fn lines(nodes: &[NodeRings]) -> String {
+    let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+    for ring in nodes.iter().flat_map(|node| &node.rings) {
+        let epoch = newest.entry(&ring.name).or_default();
+        *epoch = ring.epoch.max(*epoch);
+    }
+    let mut rows = vec![vec!["node".to_owned(), "address".to_owned()]];
+    rows[0].extend(newest.keys().map(|name| (*name).to_owned()));
+    for node in nodes {
+        let mut row = vec![node.node.clone(), node.address.clone()];
+        if let Some(error) = &node.error {
+            row.push(error.clone());
+        } else {
+            row.extend(newest.iter().map(|(name, epoch)| edition(node, name, *epoch)));
+        }
+        rows.push(row);
+    }
+    table(&rows, &[])
+}
+
+fn edition(node: &NodeRings, name: &str, newest: u64) -> String {
+    match node.rings.iter().find(|ring| ring.name == name) {
+        None => "none".to_owned(),
+        Some(ring) if ring.epoch < newest => format!("{}-{} (old)", ring.epoch, ring.hash),
+        Some(ring) => format!("{}-{}", ring.epoch, ring.hash),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_behind_is_marked() {
+        let ring = |epoch| RingLine { name: "index".into(), epoch, hash: format!("h{epoch}") };
+        let node = |name: &str, rings, error: Option<&str>| NodeRings {
+            node: name.into(),
+            address: "a:1".into(),
+            rings,
+            error: error.map(str::to_owned),
+        };
+        let nodes = [
+            node("n1", vec![ring(2)], None),
+            node("n2", vec![ring(1)], None),
+            node("n3", vec![], None),
+            node("n4", vec![], Some("it is down")),
+        ];
+        let text = lines(&nodes);
+        for line in [
+            "n1    a:1      2-h2",
+            "n2    a:1      1-h1 (old)",
+            "n3    a:1      none",
+            "n4    a:1      it is down",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The command line of `martlet cluster`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::layout::{DEVICES_MAX, NODES_MAX, PROXIES_MAX, Shape};
+use super::wire::{Request, Which};
+use crate::failure::Failure;
+
+/// Arguments of `martlet cluster`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  martlet cluster up --nodes 4             4 nodes, 3 copies, and a proxy at 127.0.0.1:9000
+  martlet cluster status                   what runs, where, and how it is
+  martlet cluster kill 2                   node 2 loses power; reads and writes go on
+  martlet cluster start 2                  and comes back
+  martlet cluster pause n3                 one process hangs; `resume n3` lets it go on
+  martlet cluster add-node --zone 2        a node joins and takes its share of new extents
+
+A number names a node with all its processes, as a machine that fails; a name such as n2, r2 or p1 \
+names one process. All commands but `up` speak to the `up` that runs in the same folder.")]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Start a cluster of real processes on this machine, and watch over it until Ctrl-C
+    #[command(after_help = "\
+The first start makes keys, credentials and rings in the folder; a later one brings the same cluster \
+back, and needs no flags but the folder. The shape of a cluster that exists is not changed by flags.
+
+Examples:
+  martlet cluster up
+  martlet cluster up --nodes 6 --zones 3 --proxies 2 --data-dir /srv/try
+  martlet cluster up --nodes 1 --replicas 1 --devices-per-node 1")]
+    Up(UpArgs),
+    /// What runs, where, and how it is
+    Status {
+        #[command(flatten)]
+        place: Place,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Kill a node or a process at once, as a power cut would
+    #[command(after_help = "Example:\n  martlet cluster kill 2")]
+    Kill(Target),
+    /// Start again what was killed, was stopped or died
+    #[command(after_help = "Example:\n  martlet cluster start 2")]
+    Start(Target),
+    /// Stop a node or a process in good order
+    #[command(after_help = "Example:\n  martlet cluster stop p2")]
+    Stop(Target),
+    /// Let a node or a process hang, without its connections closing
+    #[command(after_help = "Example:\n  martlet cluster pause 3")]
+    Pause(Target),
+    /// Let what was paused go on
+    #[command(after_help = "Example:\n  martlet cluster resume 3")]
+    Resume(Target),
+    /// Let a new node join: it takes its share of new extents
+    #[command(after_help = "\
+The new devices are added to the data ring, and the ring is given to a node, from where it travels. \
+The index ring stays as it is.
+
+Example:
+  martlet cluster add-node --zone 2")]
+    AddNode {
+        #[command(flatten)]
+        place: Place,
+        /// Its zone; the next in turn unless given
+        #[arg(long)]
+        zone: Option<u32>,
+    },
+    /// What `up` starts processes through: dies with its parent
+    #[command(hide = true)]
+    Child {
+        /// The parent's process id
+        #[arg(long)]
+        parent: u32,
+        /// The role and its flags
+        #[arg(last = true, required = true)]
+        arguments: Vec<String>,
+    },
+}
+
+/// Which cluster.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Place {
+    /// Folder of the cluster
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "MARTLET_CLUSTER_DIR",
+        default_value = "martlet-cluster"
+    )]
+    pub(super) data_dir: PathBuf,
+}
+
+/// Which cluster, and what of it.
+#[derive(Args, Debug)]
+pub(super) struct Target {
+    /// Number of a node, or name of a process: 2, n2, r2, p1
+    pub(super) which: Which,
+    #[command(flatten)]
+    pub(super) place: Place,
+}
+
+/// Arguments of `martlet cluster up`.
+#[derive(Args, Debug)]
+pub(super) struct UpArgs {
+    #[command(flatten)]
+    pub(super) place: Place,
+    /// Nodes
+    #[arg(long, default_value_t = 4)]
+    nodes: usize,
+    /// Devices of each node
+    #[arg(long, default_value_t = 2)]
+    devices_per_node: usize,
+    /// Zones that the nodes are dealt over
+    #[arg(long, default_value_t = 2)]
+    zones: u32,
+    /// Proxies
+    #[arg(long, default_value_t = 1)]
+    proxies: usize,
+    /// Copies of everything, each on a node of its own
+    #[arg(long, default_value_t = 3)]
+    replicas: usize,
+    /// Port of the first proxy; another is chosen, and kept, where somebody has it
+    #[arg(long, default_value_t = 9000)]
+    s3_port: u16,
+}
+
+impl UpArgs {
+    /// The shape asked for, if it can be.
+    pub(super) fn shape(&self) -> Result<Shape, Failure> {
+        let Self { nodes, devices_per_node, zones, proxies, replicas, s3_port, .. } = *self;
+        let within = |name: &str, value: usize, most: usize| {
+            if (1..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(Failure::usage(format!("--{name} is 1 to {most}, not {value}")))
+        };
+        within("nodes", nodes, NODES_MAX)?;
+        within("devices-per-node", devices_per_node, DEVICES_MAX)?;
+        within("proxies", proxies, PROXIES_MAX)?;
+        within("zones", zones.try_into().unwrap_or(usize::MAX), nodes)?;
+        if !(1..=nodes).contains(&replicas) {
+            return Err(Failure::usage(format!(
+                "{replicas} copies need as many nodes, and there are {nodes}: give --nodes \
+                 {replicas}, or fewer --replicas"
+            )));
+        }
+        Ok(Shape { nodes, devices_per_node, zones, proxies, replicas, s3_port })
+    }
+}
+
+impl Command {
+    /// What is asked of a cluster that runs, and of which.
+    pub(super) fn request(&self) -> Option<(&Place, Request)> {
+        let of = |target: &'_ Target| target.which.clone();
+        Some(match self {
+            Self::Status { place, .. } => (place, Request::Status),
+            Self::Kill(target) => (&target.place, Request::Kill { which: of(target) }),
+            Self::Start(target) => (&target.place, Request::Start { which: of(target) }),
+            Self::Stop(target) => (&target.place, Request::Stop { which: of(target) }),
+            Self::Pause(target) => (&target.place, Request::Pause { which: of(target) }),
+            Self::Resume(target) => (&target.place, Request::Resume { which: of(target) }),
+            Self::AddNode { place, zone } => (place, Request::AddNode { zone: *zone }),
+            Self::Up(_) | Self::Child { .. } => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        cluster: ClusterArgs,
+    }
+
+    fn parse(line: &str) -> Result<Command, String> {
+        let words = std::iter::once("cluster").chain(line.split(' '));
+        Cli::try_parse_from(words).map(|cli| cli.cluster.command).map_err(|it| it.to_string())
+    }
+
+    fn shape(line: &str) -> Result<Shape, Failure> {
+        let Command::Up(args) = parse(line).unwrap() else { panic!("{line} is no up") };
+        args.shape()
+    }
+
+    #[test]
+    fn the_usual_cluster_has_four_nodes_and_three_copies() {
+        let shape = shape("up").unwrap();
+        assert_eq!((shape.nodes, shape.replicas, shape.s3_port), (4, 3, 9000));
+        assert_eq!((shape.proxies, shape.zones, shape.devices_per_node), (1, 2, 2));
+    }
+
+    #[test]
+    fn shapes_that_can_not_be_are_refused_with_what_can() {
+        for (line, words) in [
+            ("up --nodes 2", "give --nodes 3"),
+            ("up --nodes 0", "--nodes is 1 to 32"),
+            ("up --replicas 0", "0 copies"),
+            ("up --zones 5", "--zones is 1 to 4"),
+            ("up --zones 0", "--zones is 1 to 4"),
+            ("up --proxies 99", "--proxies is 1 to 16"),
+            ("up --devices-per-node 17", "--devices-per-node is 1 to 16"),
+        ] {
+            let Err(Failure::Usage(sentence)) = shape(line) else { panic!("{line} is allowed") };
+            assert!(sentence.contains(words), "{line}: {sentence}");
+        }
+    }
+
+    #[test]
+    fn commands_name_what_they_mean() {
+        let request = |line: &str| parse(line).unwrap().request().unwrap().1;
+        assert_eq!(request("kill 2"), Request::Kill { which: Which::Node(2) });
+        assert_eq!(request("stop p1"), Request::Stop { which: Which::Process("p1".into()) });
+        assert_eq!(request("add-node --zone 3"), Request::AddNode { zone: Some(3) });
+        assert_eq!(request("status --json"), Request::Status);
+        assert!(parse("up").unwrap().request().is_none());
+        let refusal = parse("kill everything/now").unwrap_err();
+        assert!(refusal.contains("2, n2, r2 or p1"), "{refusal}");
+        assert!(parse("kill").is_err());
+    }
+
+    #[test]
+    fn each_command_speaks_to_the_cluster_of_a_folder() {
+        let command = parse("pause 1 --data-dir /a/b").unwrap();
+        let (place, _) = command.request().unwrap();
+        assert_eq!(place.data_dir, PathBuf::from("/a/b"));
+    }
+}

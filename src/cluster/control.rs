@@ -1,0 +1,220 @@
+//! The socket in the cluster's folder, over which commands reach the `up` that watches it.
+//!
+//! * Whoever may open the socket may command the cluster: it is for its owner alone.
+//! * One line of JSON comes, one goes; requests are answered one after the other.
+//! * The path of a socket may have 107 bytes, the folder's any number: so it is named by way of a
+//!   descriptor of the folder.
+
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::wire::{Reply, Request};
+use crate::failure::Failure;
+
+const NAME: &str = "control.sock";
+/// How long a request may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(5);
+/// How long a command waits: starting and stopping take a while.
+const PATIENCE: Duration = Duration::from_mins(5);
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// A request, and who waits for the reply.
+pub(super) type Asked = (Request, oneshot::Sender<Reply>);
+
+/// The listening side. Dropping it removes the socket.
+pub(super) struct Control {
+    asked: mpsc::Receiver<Asked>,
+    task: JoinHandle<()>,
+    path: PathBuf,
+}
+
+impl Control {
+    /// Listens in a folder that this process has the lock of.
+    pub(super) fn listen(dir: &Path) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::refused(format!("no socket can be made in {}: {error}", dir.display()))
+        };
+        let path = dir.join(NAME);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let folder = File::open(dir).map_err(failed)?;
+        let listener = UnixListener::bind(short(&folder)).map_err(failed)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
+        let (sender, asked) = mpsc::channel(1);
+        let task = tokio::spawn(accept(listener, sender));
+        Ok(Self { asked, task, path })
+    }
+
+    /// The next request.
+    pub(super) async fn next(&mut self) -> Asked {
+        match self.asked.recv().await {
+            Some(asked) => asked,
+            // The task ends only with this value.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn short(folder: &File) -> PathBuf {
+    format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd()).into()
+}
+
+async fn accept(listener: UnixListener, asked: mpsc::Sender<Asked>) {
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                eprintln!("martlet: a command could not connect: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        tokio::spawn(serve(stream, asked.clone()));
+    }
+}
+
+async fn serve(mut stream: tokio::net::UnixStream, asked: mpsc::Sender<Asked>) {
+    let (read, mut write) = stream.split();
+    let mut line = Vec::new();
+    let mut read = tokio::io::BufReader::new(read.take(LINE_BYTES_MAX));
+    if !matches!(timeout(ARRIVAL, read.read_until(b'\n', &mut line)).await, Ok(Ok(_))) {
+        return;
+    }
+    let reply = match serde_json::from_slice(&line) {
+        Ok(request) => {
+            let (sender, reply) = oneshot::channel();
+            if asked.send((request, sender)).await.is_err() {
+                return;
+            }
+            let stopping = Reply::Refused("the cluster is stopping".to_owned());
+            reply.await.unwrap_or(stopping)
+        }
+        Err(error) => Reply::Refused(format!("that is no request of this version: {error}")),
+    };
+    let mut line = serde_json::to_vec(&reply).expect("plain data can be encoded");
+    line.push(b'\n');
+    // Whoever has left does not want it.
+    let _ = write.write_all(&line).await;
+}
+
+/// Whether somebody watches the cluster of a folder.
+pub(super) fn is_watched(dir: &Path) -> bool {
+    connect(dir).is_ok()
+}
+
+fn connect(dir: &Path) -> std::io::Result<UnixStream> {
+    UnixStream::connect(short(&File::open(dir)?))
+}
+
+/// Asks the `up` that watches the cluster of a folder.
+pub(super) fn ask(dir: &Path, request: &Request) -> Result<Reply, Failure> {
+    let mut stream = connect(dir).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::refused(format!(
+            "no cluster runs in {dir}: start it with `martlet cluster up --data-dir {dir}`, or name \
+             its folder with --data-dir",
+            dir = dir.display()
+        )),
+        _ => Failure::refused(format!("{} can't be reached: {error}", dir.display())),
+    })?;
+    exchange(&mut stream, request).map_err(|error| {
+        Failure::refused(format!("the cluster in {} gave no answer: {error}", dir.display()))
+    })
+}
+
+fn exchange(stream: &mut UnixStream, request: &Request) -> std::io::Result<Reply> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = Vec::new();
+    BufReader::new(stream).read_until(b'\n', &mut answer)?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::wire::Which;
+
+    async fn asks(dir: &Path, request: Request) -> Result<Reply, Failure> {
+        let dir = dir.to_owned();
+        tokio::task::spawn_blocking(move || ask(&dir, &request)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_request_comes_and_its_reply_goes() {
+        let place = tempfile::tempdir().unwrap();
+        // Longer than the path of a socket may be.
+        let dir = place.path().join("a".repeat(120));
+        fs::create_dir(&dir).unwrap();
+        let mut control = Control::listen(&dir).unwrap();
+        let mode = fs::metadata(dir.join(NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let answering = async {
+            let (request, reply) = control.next().await;
+            assert_eq!(request, Request::Kill { which: Which::Node(2) });
+            reply.send(Reply::Done(vec!["killed".into()])).unwrap();
+        };
+        let asked = asks(&dir, Request::Kill { which: Which::Node(2) });
+        let (reply, ()) = tokio::join!(asked, answering);
+        assert_eq!(reply.unwrap(), Reply::Done(vec!["killed".into()]));
+        assert!(is_watched(&dir));
+        drop(control);
+        assert!(!is_watched(&dir) && !dir.join(NAME).exists());
+    }
+
+    #[tokio::test]
+    async fn without_anyone_watching_the_way_out_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        let refusal = asks(place.path(), Request::Status).await.unwrap_err().to_string();
+        assert!(refusal.contains("no cluster runs in"), "{refusal}");
+        assert!(refusal.contains("martlet cluster up --data-dir"), "{refusal}");
+        let nowhere = place.path().join("nowhere");
+        assert!(asks(&nowhere, Request::Status).await.is_err());
+        // What a killed `up` left behind is in nobody's way.
+        drop(std::os::unix::net::UnixListener::bind(place.path().join(NAME)).unwrap());
+        let refusal = asks(place.path(), Request::Status).await.unwrap_err().to_string();
+        assert!(refusal.contains("no cluster runs in"), "{refusal}");
+        Control::listen(place.path()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn nonsense_is_refused_and_silence_holds_nobody_up() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().to_owned();
+        let mut control = Control::listen(&dir).unwrap();
+        let _silent = connect(&dir).unwrap();
+        let answer = tokio::task::spawn_blocking(move || {
+            let mut stream = connect(&dir).unwrap();
+            stream.write_all(b"{\"ask\":\"explode\"}\n").unwrap();
+            let mut line = String::new();
+            BufReader::new(stream).read_line(&mut line).unwrap();
+            line
+        });
+        let answer = tokio::select! {
+            answer = answer => answer.unwrap(),
+            (request, _) = control.next() => panic!("it was taken for {request:?}"),
+        };
+        assert!(answer.contains("no request of this version"), "{answer}");
+    }
+}

@@ -1,0 +1,268 @@
+//! The folder of a cluster: what is missing in it is made, what is there stays as it is.
+//!
+//! ```text
+//! <dir>/cluster.toml                 what is where; lock, control.sock: who watches
+//! <dir>/cluster.key, credentials     secrets, mode 0600
+//! <dir>/*.builder, *.ring            see `rings`
+//! <dir>/n1/storage-node.toml, data/, d1/, d2/, log
+//! <dir>/r1/replicator.toml, data/, log
+//! <dir>/p1/proxy.toml, data/, log
+//! ```
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use toml::{Table, Value};
+
+use super::child;
+use super::layout::{self, Layout, Member, Role, Shape};
+use super::ports::Ports;
+use super::process::Launch;
+use super::rings::{self, DATA, INDEX};
+use crate::failure::Failure;
+use crate::process::door::DoorSettings;
+use crate::process::folder::DataFolder;
+use crate::process::settings::Hidden;
+use crate::server::credentials::{self, Credentials};
+
+const KEY: &str = "cluster.key";
+const ACCESS_KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
+const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
+/// All devices share one disk here: what each holds back for itself is less than usual.
+const RESERVE: &str = "64MiB";
+
+/// The folder, and what it says.
+pub(super) struct ClusterFolder {
+    folder: DataFolder,
+    path: PathBuf,
+    pub(super) layout: Layout,
+    pub(super) credentials: Credentials,
+    /// Whether the credentials are new, and so are to be shown.
+    pub(super) is_new: bool,
+}
+
+impl ClusterFolder {
+    /// Opens a folder and makes what is missing. Ports that were chosen stay held in `ports`.
+    pub(super) fn open(path: &Path, shape: Shape, ports: &mut Ports) -> Result<Self, Failure> {
+        let unusable = |error: &std::io::Error| {
+            Failure::refused(format!("the folder {} can't be made: {error}", path.display()))
+        };
+        if !path.exists() {
+            // Secrets and everyone's data lie within.
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+            made.map_err(|error| unusable(&error))?;
+        }
+        let folder = DataFolder::open(path)?;
+        let path = path.canonicalize().map_err(|error| unusable(&error))?;
+        let layout = match fs::read_to_string(folder.join(layout::FILE)) {
+            Ok(text) => Layout::parse(&text)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let layout = Layout::new(shape, ports)?;
+                folder.replace(layout::FILE, layout.to_text().as_bytes())?;
+                layout
+            }
+            Err(error) => {
+                let file = folder.join(layout::FILE);
+                let sentence = format!("{} can't be read: {error}", file.display());
+                return Err(Failure::refused(sentence));
+            }
+        };
+        if !folder.join(KEY).exists() {
+            folder.replace(KEY, new_key()?.as_bytes())?;
+        }
+        let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let given = DoorSettings {
+            root_access_key: environment(ACCESS_KEY),
+            root_secret_key: environment(SECRET_KEY).map(Hidden),
+            ..DoorSettings::default()
+        };
+        let (credentials, is_new) = Credentials::find_or_make(&given, &folder)?;
+        rings::make_missing(&path, &layout)?;
+        let cluster = Self { folder, path, layout, credentials, is_new };
+        for member in cluster.layout.members() {
+            cluster.make_settings(&member)?;
+        }
+        Ok(cluster)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the credentials are.
+    pub(super) fn credentials_path(&self) -> PathBuf {
+        self.path.join(credentials::FILE)
+    }
+
+    /// The key of the cluster.
+    pub(super) fn key_path(&self) -> PathBuf {
+        self.path.join(KEY)
+    }
+
+    /// Remembers another layout.
+    pub(super) fn keep(&mut self, layout: Layout) -> Result<(), Failure> {
+        self.folder.replace(layout::FILE, layout.to_text().as_bytes())?;
+        self.layout = layout;
+        Ok(())
+    }
+
+    /// The log of a member.
+    pub(super) fn log(&self, member: &Member) -> PathBuf {
+        self.path.join(&member.name).join("log")
+    }
+
+    /// How a member is started.
+    pub(super) fn launch(&self, member: &Member) -> Launch {
+        let settings = self.settings_path(member).display().to_string();
+        let parent = std::process::id().to_string();
+        let words = ["cluster", "child", "--parent", &parent, "--", member.role.name(), "--config"];
+        let mut arguments: Vec<String> = words.map(str::to_owned).to_vec();
+        arguments.push(settings);
+        let Credentials { access_key, secret_key: Hidden(secret) } = &self.credentials;
+        let environment = match member.role {
+            Role::Proxy => vec![
+                (ACCESS_KEY.to_owned(), access_key.clone()),
+                (SECRET_KEY.to_owned(), secret.clone()),
+            ],
+            Role::StorageNode | Role::Replicator => Vec::new(),
+        };
+        Launch { program: child::this_program(), arguments, environment }
+    }
+
+    fn settings_path(&self, member: &Member) -> PathBuf {
+        self.path.join(&member.name).join(format!("{}.toml", member.role.name()))
+    }
+
+    /// Writes a member's settings unless they are there: people may change them.
+    pub(super) fn make_settings(&self, member: &Member) -> Result<(), Failure> {
+        let path = self.settings_path(member);
+        if path.exists() {
+            return Ok(());
+        }
+        let folder = self.path.join(&member.name);
+        let text = settings(&self.path, &folder, member, &self.layout).to_string();
+        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, text));
+        written.map_err(|error| {
+            Failure::refused(format!("{} can't be written: {error}", path.display()))
+        })
+    }
+}
+
+fn new_key() -> Result<String, Failure> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key)
+        .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
+    Ok(hex::encode(key) + "\n")
+}
+
+/// What a member is told.
+fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> Table {
+    let text = |path: PathBuf| Value::from(path.display().to_string());
+    let address = |address: std::net::SocketAddr| Value::from(address.to_string());
+    let rings = [INDEX, DATA].map(|name| text(rings::ring_path(cluster, name)));
+    let mut table = Table::from_iter([
+        ("name".to_owned(), Value::from(member.name.clone())),
+        ("data_dir".to_owned(), text(folder.join("data"))),
+        ("admin_address".to_owned(), address(member.admin_address)),
+        ("cluster_key_file".to_owned(), text(cluster.join(KEY))),
+        ("rings".to_owned(), Value::from(rings.to_vec())),
+    ]);
+    match (member.role, member.address) {
+        (Role::Proxy, Some(at)) => drop(table.insert("s3_address".to_owned(), address(at))),
+        (Role::StorageNode, Some(at)) => {
+            table.insert("internal_address".to_owned(), address(at));
+            table.insert("reserve".to_owned(), Value::from(RESERVE));
+            let node = layout.nodes.iter().find(|node| node.name == member.name);
+            let names = node.map(|node| node.devices.as_slice()).unwrap_or_default();
+            let device = |name: &String| (name.clone(), text(folder.join(name)));
+            let devices: Table = names.iter().map(device).collect();
+            table.insert("devices".to_owned(), Value::from(devices));
+        }
+        _ => {
+            let nodes: Vec<Value> = member.node.iter().map(|name| name.clone().into()).collect();
+            table.insert("nodes".to_owned(), Value::from(nodes));
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::layout::tests::SHAPE;
+    use super::*;
+
+    pub(in super::super) fn open(path: &Path) -> Result<ClusterFolder, Failure> {
+        ClusterFolder::open(path, SHAPE, &mut Ports::default())
+    }
+
+    fn table(path: &Path) -> Table {
+        fs::read_to_string(path).unwrap().parse().unwrap()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_second_start_finds_everything_as_it_was() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("c");
+        let first = open(&path).unwrap();
+        assert!(first.is_new);
+        let (layout, credentials) = (first.layout.clone(), first.credentials.clone());
+        let key = fs::read(path.join(KEY)).unwrap();
+        fs::write(path.join("p1/proxy.toml"), "changed by hand").unwrap();
+        drop(first);
+        let other = Shape { nodes: 9, ..SHAPE };
+        let second = ClusterFolder::open(&path, other, &mut Ports::default()).unwrap();
+        assert!(!second.is_new);
+        assert_eq!((&second.layout, &second.credentials), (&layout, &credentials));
+        assert_eq!(fs::read(path.join(KEY)).unwrap(), key);
+        assert_eq!(fs::read(path.join("p1/proxy.toml")).unwrap(), b"changed by hand");
+    }
+
+    #[test]
+    fn secrets_are_for_their_owner_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("c");
+        let cluster = open(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        assert_eq!((mode(&path.join(KEY)), mode(&cluster.credentials_path())), (0o600, 0o600));
+        let key = fs::read_to_string(path.join(KEY)).unwrap();
+        assert!(key.trim().len() == 64 && hex::decode(key.trim()).is_ok(), "{key}");
+        for member in cluster.layout.members() {
+            let launch = cluster.launch(&member);
+            let secret = &cluster.credentials.secret_key.0;
+            assert!(launch.arguments.iter().all(|word| !word.contains(secret)), "ps shows it");
+            let is_told = launch.environment.iter().any(|(_, value)| value == secret);
+            assert_eq!(is_told, member.role == Role::Proxy, "{}", member.name);
+        }
+    }
+
+    #[test]
+    fn each_role_is_told_what_it_needs() {
+        let place = tempfile::tempdir().unwrap();
+        let cluster = open(place.path()).unwrap();
+        let path = cluster.path();
+        let member = |name: &str| {
+            cluster.layout.members().into_iter().find(|member| member.name == name).unwrap()
+        };
+        let node = table(&path.join("n2/storage-node.toml"));
+        let address = member("n2").address.unwrap().to_string();
+        assert_eq!(node["internal_address"].as_str(), Some(address.as_str()));
+        let device = path.join("n2/d1");
+        assert_eq!(node["devices"]["d1"].as_str(), device.to_str());
+        assert_eq!(node["rings"].as_array().unwrap().len(), 2);
+        let proxy = table(&path.join("p1/proxy.toml"));
+        assert!(proxy.contains_key("s3_address") && !proxy.contains_key("devices"));
+        let replicator = table(&path.join("r3/replicator.toml"));
+        assert_eq!(replicator["nodes"], Value::from(vec!["n3"]));
+        let launch = cluster.launch(&member("r3"));
+        let settings = path.join("r3/replicator.toml").display().to_string();
+        assert!(launch.arguments.ends_with(&["replicator".into(), "--config".into(), settings]));
+    }
+}

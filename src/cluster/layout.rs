@@ -1,0 +1,323 @@
+//! `cluster.toml`: what is where in a cluster on this machine, and on which ports. Written when the
+//! cluster is made and when a node joins; a later start reads it and brings the same cluster back.
+//!
+//! * Names are never used again: a node is `n` and its number, its replicator `r` and the same one.
+//! * No port is named twice.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+use super::ports::Ports;
+use crate::failure::Failure;
+
+/// The file within the cluster's folder.
+pub(super) const FILE: &str = "cluster.toml";
+const VERSION: u32 = 1;
+
+/// What each kind of port begins with, where it is free.
+const INTERNAL_PORT: u16 = 7001;
+const NODE_ADMIN_PORT: u16 = 7101;
+const PROXY_ADMIN_PORT: u16 = 7201;
+const REPLICATOR_ADMIN_PORT: u16 = 7301;
+/// Proxies listen so far apart, because the next port is a single server's admin address.
+const S3_PORT_STEP: u16 = 10;
+
+/// Most nodes and devices of a node: this is one machine.
+pub(super) const NODES_MAX: usize = 32;
+pub(super) const DEVICES_MAX: usize = 16;
+pub(super) const PROXIES_MAX: usize = 16;
+
+/// What is where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Layout {
+    version: u32,
+    /// Copies of everything.
+    pub(super) replicas: usize,
+    /// Zones that nodes are dealt over in turn.
+    pub(super) zones: u32,
+    /// Devices of a node that joins.
+    pub(super) devices_per_node: usize,
+    #[serde(rename = "node")]
+    pub(super) nodes: Vec<Node>,
+    #[serde(rename = "proxy")]
+    pub(super) proxies: Vec<Proxy>,
+}
+
+/// A node: its storage node process, and the replicator that looks after its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) zone: u32,
+    pub(super) devices: Vec<String>,
+    pub(super) internal_port: u16,
+    admin_port: u16,
+    replicator_admin_port: u16,
+}
+
+/// A proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Proxy {
+    pub(super) name: String,
+    s3_port: u16,
+    admin_port: u16,
+}
+
+/// How a cluster is to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) nodes: usize,
+    pub(super) devices_per_node: usize,
+    pub(super) zones: u32,
+    pub(super) proxies: usize,
+    pub(super) replicas: usize,
+    pub(super) s3_port: u16,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    /// Keeps bytes and entries.
+    StorageNode,
+    /// Brings what is missing to where it belongs.
+    Replicator,
+    /// Speaks S3.
+    Proxy,
+}
+
+impl Role {
+    /// Its subcommand, and the name of its file of settings.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::StorageNode => "storage-node",
+            Self::Replicator => "replicator",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One process of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// The node that it is part of.
+    pub(super) node: Option<String>,
+    /// Where it serves; a replicator serves nobody.
+    pub(super) address: Option<SocketAddr>,
+    /// Where it tells how it is.
+    pub(super) admin_address: SocketAddr,
+}
+
+impl Member {
+    /// Everything that it listens on.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.address.into_iter().chain([self.admin_address])
+    }
+}
+
+/// A port of this machine that nobody else can reach.
+pub(super) fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+impl Layout {
+    /// A new cluster of this shape.
+    pub(super) fn new(shape: Shape, ports: &mut Ports) -> Result<Self, Failure> {
+        let mut layout = Self {
+            version: VERSION,
+            replicas: shape.replicas,
+            zones: shape.zones,
+            devices_per_node: shape.devices_per_node,
+            nodes: Vec::new(),
+            proxies: Vec::new(),
+        };
+        for number in 1..=shape.proxies {
+            layout.proxies.push(Proxy {
+                name: format!("p{number}"),
+                s3_port: ports.take(offset(shape.s3_port, S3_PORT_STEP, number))?,
+                admin_port: ports.take(offset(PROXY_ADMIN_PORT, 1, number))?,
+            });
+        }
+        for _ in 0..shape.nodes {
+            layout.add_node(None, ports)?;
+        }
+        Ok(layout)
+    }
+
+    /// Adds a node, in the zone given or in the next in turn.
+    pub(super) fn add_node(
+        &mut self,
+        zone: Option<u32>,
+        ports: &mut Ports,
+    ) -> Result<&Node, Failure> {
+        let number = self.nodes.len() + 1;
+        if number > NODES_MAX {
+            return Err(Failure::refused(format!(
+                "a cluster on one machine has {NODES_MAX} nodes at most"
+            )));
+        }
+        let in_turn = u32::try_from(number - 1).unwrap_or_default() % self.zones + 1;
+        self.nodes.push(Node {
+            name: format!("n{number}"),
+            zone: zone.unwrap_or(in_turn),
+            devices: (1..=self.devices_per_node).map(|device| format!("d{device}")).collect(),
+            internal_port: ports.take(offset(INTERNAL_PORT, 1, number))?,
+            admin_port: ports.take(offset(NODE_ADMIN_PORT, 1, number))?,
+            replicator_admin_port: ports.take(offset(REPLICATOR_ADMIN_PORT, 1, number))?,
+        });
+        Ok(self.nodes.last().expect("it was added just now"))
+    }
+
+    /// The layout that a file holds.
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
+        let broken = |why: &dyn fmt::Display| {
+            Failure::refused(format!(
+                "{FILE} is not as it was written ({why}): restore it; it says which ports and \
+                 devices the cluster has"
+            ))
+        };
+        let layout: Self = toml::from_str(text).map_err(|error| broken(&error.message()))?;
+        if layout.version != VERSION {
+            return Err(broken(&format_args!("its version is {}", layout.version)));
+        }
+        if layout.zones == 0 {
+            return Err(broken(&"it has no zone"));
+        }
+        Ok(layout)
+    }
+
+    /// The file.
+    pub(super) fn to_text(&self) -> String {
+        let body = toml::to_string(self).expect("names and numbers make TOML");
+        format!("# What is where in this cluster. `martlet cluster` reads and writes it.\n{body}")
+    }
+
+    /// All processes, in the order in which they start.
+    pub(super) fn members(&self) -> Vec<Member> {
+        let nodes = self.nodes.iter();
+        let mut members: Vec<Member> = nodes.clone().map(Node::storage_node).collect();
+        members.extend(nodes.map(Node::replicator));
+        members.extend(self.proxies.iter().map(Proxy::member));
+        members
+    }
+}
+
+fn offset(first: u16, step: u16, number: usize) -> u16 {
+    let steps = u16::try_from(number - 1).unwrap_or(u16::MAX);
+    first.saturating_add(step.saturating_mul(steps))
+}
+
+impl Node {
+    fn storage_node(&self) -> Member {
+        Member {
+            name: self.name.clone(),
+            role: Role::StorageNode,
+            node: Some(self.name.clone()),
+            address: Some(loopback(self.internal_port)),
+            admin_address: loopback(self.admin_port),
+        }
+    }
+
+    fn replicator(&self) -> Member {
+        Member {
+            name: self.name.replacen('n', "r", 1),
+            role: Role::Replicator,
+            node: Some(self.name.clone()),
+            address: None,
+            admin_address: loopback(self.replicator_admin_port),
+        }
+    }
+
+    /// The processes of this node.
+    pub(super) fn members(&self) -> [Member; 2] {
+        [self.storage_node(), self.replicator()]
+    }
+}
+
+impl Proxy {
+    fn member(&self) -> Member {
+        Member {
+            name: self.name.clone(),
+            role: Role::Proxy,
+            node: None,
+            address: Some(loopback(self.s3_port)),
+            admin_address: loopback(self.admin_port),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    pub(in super::super) const SHAPE: Shape =
+        Shape { nodes: 4, devices_per_node: 2, zones: 2, proxies: 2, replicas: 3, s3_port: 9000 };
+
+    pub(in super::super) fn layout() -> Layout {
+        Layout::new(SHAPE, &mut Ports::default()).unwrap()
+    }
+
+    #[test]
+    fn a_layout_reads_as_it_was_written() {
+        let layout = layout();
+        assert_eq!(Layout::parse(&layout.to_text()).unwrap(), layout);
+    }
+
+    #[test]
+    fn nodes_are_dealt_over_zones_and_nothing_shares_a_port() {
+        let layout = layout();
+        let zones: Vec<u32> = layout.nodes.iter().map(|node| node.zone).collect();
+        assert_eq!(zones, [1, 2, 1, 2]);
+        let members = layout.members();
+        let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+        assert_eq!(names, ["n1", "n2", "n3", "n4", "r1", "r2", "r3", "r4", "p1", "p2"]);
+        let addresses: Vec<SocketAddr> = members.iter().flat_map(Member::addresses).collect();
+        assert_eq!(addresses.len(), 16);
+        assert_eq!(addresses.iter().collect::<HashSet<_>>().len(), 16);
+        assert!(addresses.iter().all(|address| address.ip().is_loopback()));
+    }
+
+    #[test]
+    fn a_node_joins_the_zone_in_turn_or_the_one_named() {
+        let mut layout = layout();
+        let ports = &mut Ports::default();
+        assert_eq!(layout.add_node(None, ports).unwrap().zone, 1);
+        let node = layout.add_node(Some(7), ports).unwrap();
+        assert_eq!((node.name.as_str(), node.zone, node.devices.len()), ("n6", 7, 2));
+        while layout.nodes.len() < NODES_MAX {
+            layout.add_node(None, ports).unwrap();
+        }
+        let refusal = layout.add_node(None, ports).unwrap_err().to_string();
+        assert!(refusal.contains("32 nodes at most"), "{refusal}");
+    }
+
+    #[test]
+    fn a_file_that_was_spoiled_is_refused() {
+        let text = layout().to_text();
+        let spoiled = [
+            text.replace("version = 1", "version = 9"),
+            text.replace("replicas = 3", "replicas = \"many\""),
+            text.replace("zones = 2", "zones = 0"),
+            text.replace("zone = 1", "galaxy = 1"),
+            "nonsense".to_owned(),
+        ];
+        for text in spoiled {
+            let refusal = Layout::parse(&text).unwrap_err().to_string();
+            assert!(refusal.starts_with("cluster.toml is not as it was written"), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Ports that are free: the usual ones where nobody has them, others where somebody does.
+//!
+//! A port that was taken is held until the processes start, so that two clusters which start at the
+//! same time don't choose the same one.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+
+use super::layout::{Member, loopback};
+use crate::failure::Failure;
+
+/// How far the next candidate is from one that somebody has.
+const STEP: u16 = 400;
+/// From here on the kernel gives ports to whoever connects somewhere.
+const EPHEMERAL: u16 = 32768;
+
+/// Ports that are held for processes that haven't started.
+#[derive(Debug, Default)]
+pub(super) struct Ports(Vec<TcpListener>);
+
+impl Ports {
+    /// A free port, `wanted` if it is.
+    pub(super) fn take(&mut self, wanted: u16) -> Result<u16, Failure> {
+        let further = (wanted..EPHEMERAL).step_by(usize::from(STEP)).skip(1);
+        // Zero lets the kernel choose.
+        let mut candidates = std::iter::once(wanted).chain(further).chain([0]);
+        let found = candidates.find_map(|port| TcpListener::bind(loopback(port)).ok());
+        let nothing = || Failure::refused("no port of this machine is free on 127.0.0.1");
+        let listener = found.ok_or_else(nothing)?;
+        let port = listener.local_addr().map_err(|_| nothing())?.port();
+        self.0.push(listener);
+        Ok(port)
+    }
+}
+
+/// Whether everything that a process listens on is free.
+pub(super) fn check_free(member: &Member) -> Result<(), Failure> {
+    for address in member.addresses() {
+        let Err(error) = TcpListener::bind(address) else { continue };
+        let why = match error.kind() {
+            ErrorKind::AddrInUse => "something else listens there: stop it and start again".into(),
+            _ => error.to_string(),
+        };
+        return Err(Failure::refused(format!(
+            "{} had the address {address} before, and {why}",
+            member.name
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::tests::layout;
+    use super::*;
+
+    #[test]
+    fn a_port_that_somebody_has_is_passed_over() {
+        let mut ports = Ports::default();
+        let first = ports.take(7001).unwrap();
+        let second = ports.take(first).unwrap();
+        assert_ne!(first, second);
+        assert!(TcpListener::bind(loopback(second)).is_err(), "it is not held");
+        drop(ports);
+        assert!(TcpListener::bind(loopback(second)).is_ok(), "it is still held");
+    }
+
+    #[test]
+    fn high_ports_are_tried_too() {
+        let mut ports = Ports::default();
+        let held = TcpListener::bind(loopback(0)).unwrap();
+        let high = held.local_addr().unwrap().port();
+        assert!(high >= EPHEMERAL, "the kernel gives {high}");
+        assert_ne!(ports.take(high).unwrap(), high);
+    }
+
+    #[test]
+    fn an_address_in_use_is_told_with_its_owner() {
+        let member = layout().members().swap_remove(0);
+        let before = check_free(&member);
+        let _held = TcpListener::bind(member.admin_address);
+        let refusal = check_free(&member).unwrap_err().to_string();
+        assert!(before.is_err() || refusal.starts_with("n1 had the address"), "{refusal}");
+    }
+}

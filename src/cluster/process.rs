@@ -1,0 +1,212 @@
+//! One process: started, watched, signalled, ended.
+//!
+//! * A signal goes only to a child that has not been waited for: until then its id can't be anyone
+//!   else's.
+//! * Everything that a child writes is appended to its log.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, sleep};
+
+use super::wire::State;
+use crate::failure::Failure;
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long the kernel may take to end what was killed.
+const DEATH: Duration = Duration::from_secs(10);
+/// How much of a log is looked at for a hint, and how much of it is shown.
+const TAIL_BYTES: u64 = 16 * 1024;
+const TAIL_LINES: usize = 6;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<String>,
+    pub(super) environment: Vec<(String, String)>,
+}
+
+/// A process that runs, or ran.
+#[derive(Debug)]
+pub(super) struct Process {
+    name: String,
+    launch: Launch,
+    log: PathBuf,
+    child: Option<Child>,
+    state: State,
+}
+
+impl Process {
+    /// A process that has not been started.
+    pub(super) fn new(name: &str, launch: Launch, log: PathBuf) -> Self {
+        Self { name: name.to_owned(), launch, log, child: None, state: State::Stopped }
+    }
+
+    pub(super) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(super) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Its id, while it is there.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Starts it, in a process group of its own: Ctrl-C in a terminal is for `up` alone.
+    pub(super) fn start(&mut self) -> Result<(), Failure> {
+        if self.child.is_some() {
+            return Err(Failure::refused(format!("{} is {} already", self.name, self.state)));
+        }
+        let failed = |what: &str, error: &std::io::Error| {
+            Failure::refused(format!("{} can't be started: {what}: {error}", self.name))
+        };
+        let log = self.open_log().map_err(|error| failed("its log", &error))?;
+        let copy = log.try_clone().map_err(|error| failed("its log", &error))?;
+        let mut command = Command::new(&self.launch.program);
+        // What is set for `up` is not meant for the roles: it would win over their files.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("MARTLET_") && !text.starts_with("MARTLET_LOG") {
+                command.env_remove(name);
+            }
+        }
+        let child = command
+            .args(&self.launch.arguments)
+            .envs(self.launch.environment.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(copy)
+            .process_group(0)
+            .spawn()
+            .map_err(|error| failed("the program", &error))?;
+        (self.child, self.state) = (Some(child), State::Running);
+        Ok(())
+    }
+
+    fn open_log(&self) -> std::io::Result<File> {
+        if let Some(folder) = self.log.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        OpenOptions::new().create(true).append(true).open(&self.log)
+    }
+
+    /// Takes note of its end, if it has ended. True if that is new.
+    pub(super) fn look(&mut self) -> bool {
+        let ended = self.child.as_mut().map(Child::try_wait);
+        let Some(Ok(Some(status))) = ended else { return false };
+        (self.child, self.state) = (None, State::Died(describe(status)));
+        true
+    }
+
+    /// Kills it at once, and waits until it is gone.
+    pub(super) async fn kill(&mut self) -> Result<(), Failure> {
+        self.signal(Signal::KILL)?;
+        self.wait(DEATH).await?;
+        self.state = State::Stopped;
+        Ok(())
+    }
+
+    /// Asks it to end, and kills it where that takes too long. Whether it went by itself.
+    pub(super) async fn stop(&mut self, patience: Duration) -> Result<bool, Failure> {
+        self.resume_quietly();
+        self.signal(Signal::TERM)?;
+        let by_itself = self.wait(patience).await.is_ok();
+        if !by_itself {
+            self.kill().await?;
+        }
+        let in_order = matches!(&self.state, State::Died(how) if how == IN_ORDER);
+        self.state = State::Stopped;
+        Ok(by_itself && in_order)
+    }
+
+    /// Lets it hang.
+    pub(super) fn pause(&mut self) -> Result<(), Failure> {
+        self.signal(Signal::STOP)?;
+        self.state = State::Paused;
+        Ok(())
+    }
+
+    /// Lets it go on.
+    pub(super) fn resume(&mut self) -> Result<(), Failure> {
+        self.signal(Signal::CONT)?;
+        self.state = State::Running;
+        Ok(())
+    }
+
+    /// What hangs can't end in good order.
+    fn resume_quietly(&mut self) {
+        if self.state == State::Paused {
+            let _ = self.resume();
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<(), Failure> {
+        self.look();
+        let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let Some(pid) = pid else {
+            return Err(Failure::refused(format!("{} does not run ({})", self.name, self.state)));
+        };
+        kill_process(pid, signal)
+            .map_err(|error| Failure::refused(format!("{} (process {pid:?}): {error}", self.name)))
+    }
+
+    async fn wait(&mut self, patience: Duration) -> Result<(), Failure> {
+        let deadline = Instant::now() + patience;
+        while self.child.is_some() && !self.look() {
+            if Instant::now() > deadline {
+                let sentence = format!("{} does not end", self.name);
+                return Err(Failure::refused(sentence));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// The last lines of its log.
+    pub(super) fn last_words(&self) -> String {
+        tail(&self.log).unwrap_or_default()
+    }
+}
+
+const IN_ORDER: &str = "exit code 0";
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+fn tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    let mut last = VecDeque::new();
+    for line in BufReader::new(file).split(b'\n') {
+        last.push_back(String::from_utf8_lossy(&line?).into_owned());
+        if last.len() > TAIL_LINES {
+            last.pop_front();
+        }
+    }
+    let mut shown = String::new();
+    for line in last {
+        shown += "  │ ";
+        shown += &line;
+        shown.push('\n');
+    }
+    Ok(shown)
+}
+
+#[cfg(test)]
+mod tests;

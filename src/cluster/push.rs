@@ -1,0 +1,54 @@
+//! A new ring is given to the nodes that run; from the first that takes it, it travels by itself.
+
+use bytes::Bytes;
+use martlet_protocol::http::{ClientOptions, HttpBackend};
+
+use super::layout::Role;
+use super::supervisor::Supervisor;
+use super::wire::State;
+use crate::failure::Failure;
+use crate::membership::key::ClusterSecret;
+use crate::membership::routes::{OfferAnswer, RINGS};
+
+/// Gives a ring to the first node that has not got it. Who took it.
+pub(super) async fn give(
+    supervisor: &Supervisor,
+    name: &str,
+    ring: Vec<u8>,
+) -> Result<String, Failure> {
+    let secret = ClusterSecret::load(&supervisor.folder.key_path())?;
+    let ring = Bytes::from(ring);
+    let mut refusals = Vec::new();
+    for watched in &supervisor.watched {
+        let Some(address) = watched.member.address else { continue };
+        let runs = *watched.process.state() == State::Running;
+        if watched.member.role != Role::StorageNode || !runs {
+            continue;
+        }
+        let key = secret.key.clone();
+        let deaf = std::sync::Arc::new(|_| {});
+        let node = HttpBackend::new(address.to_string(), key, ClientOptions::default(), deaf);
+        let node_name = &watched.member.name;
+        match offer(&node, name, ring.clone()).await {
+            Ok(true) => return Ok(node_name.clone()),
+            // It had the ring: it read the file when it started.
+            Ok(false) => {}
+            Err(why) => refusals.push(format!("{node_name}: {why}")),
+        }
+    }
+    if refusals.is_empty() {
+        return Ok("every node that runs".to_owned());
+    }
+    Err(Failure::refused(format!("no node took the new ring: {}", refusals.join("; "))))
+}
+
+async fn offer(node: &HttpBackend, name: &str, ring: Bytes) -> Result<bool, String> {
+    let path = format!("{RINGS}/{name}");
+    let answer = node.put(&path, ring).await.map_err(|error| error.to_string())?;
+    let answer: OfferAnswer =
+        serde_json::from_slice(&answer).map_err(|_| "it answers otherwise".to_owned())?;
+    match answer.refused {
+        Some(why) => Err(why),
+        None => Ok(answer.taken),
+    }
+}

@@ -1,0 +1,137 @@
+//! Shells stand in for the roles; a small server answers for their admin addresses.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::super::folder::tests::open;
+use super::super::process::Launch;
+use super::*;
+
+/// Ends at SIGTERM and writes down when it did.
+const LOYAL: &str = "trap 'echo $0 >> ended; exit 0' TERM; while :; do sleep 0.02; done";
+
+/// A cluster whose processes are shells that run `script` with their name as `$0`.
+fn stand_in(script: &str) -> (tempfile::TempDir, Supervisor) {
+    let place = tempfile::tempdir().unwrap();
+    let mut supervisor = Supervisor::new(open(place.path()).unwrap());
+    let script = format!("cd {}; {script}", place.path().display());
+    for Watched { member, process } in &mut supervisor.watched {
+        let launch = Launch {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.clone(), member.name.clone()],
+            environment: Vec::new(),
+        };
+        *process = Process::new(&member.name, launch, place.path().join(&member.name).join("log"));
+    }
+    (place, supervisor)
+}
+
+/// Answers 200 at every admin address until it is dropped. Shells listen nowhere themselves.
+async fn answer_for(supervisor: &Supervisor) -> tokio::task::JoinSet<()> {
+    let mut answering = tokio::task::JoinSet::new();
+    for watched in &supervisor.watched {
+        let listener = TcpListener::bind(watched.member.admin_address).await.unwrap();
+        answering.spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = [0; 1024];
+                let _ = stream.read(&mut request).await;
+                let reply = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                let _ = stream.write_all(reply).await;
+            }
+        });
+    }
+    answering
+}
+
+/// Starts them without the check that their ports are free: the answering server has those.
+fn start_each(supervisor: &mut Supervisor) {
+    for watched in &mut supervisor.watched {
+        watched.process.start().unwrap();
+    }
+}
+
+fn pids(supervisor: &Supervisor) -> Vec<u32> {
+    supervisor.watched.iter().filter_map(|watched| watched.process.pid()).collect()
+}
+
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[tokio::test]
+async fn proxies_stop_first_and_nodes_last_and_nothing_stays() {
+    let (place, mut supervisor) = stand_in(LOYAL);
+    start_each(&mut supervisor);
+    let pids = pids(&supervisor);
+    assert_eq!(pids.len(), 10);
+    // A shell that is told to end before it has said what to do then would not say that it ended.
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(supervisor.stop_all().await, Vec::<String>::new());
+    assert!(pids.iter().all(|pid| !is_there(*pid)));
+    let ended = std::fs::read_to_string(place.path().join("ended")).unwrap();
+    let kinds: Vec<char> = ended.lines().map(|name| name.chars().next().unwrap()).collect();
+    assert_eq!(kinds, "pprrrrnnnn".chars().collect::<Vec<_>>(), "{ended}");
+}
+
+#[tokio::test]
+async fn a_number_names_a_node_and_a_name_a_process() {
+    let (_place, mut supervisor) = stand_in(LOYAL);
+    start_each(&mut supervisor);
+    let said = supervisor.kill(&Which::Node(2)).await.unwrap();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("n2 (process ") && said[1].starts_with("r2 (process "), "{said:?}");
+    let refusal = supervisor.kill(&Which::Node(2)).await.unwrap_err().to_string();
+    assert_eq!(refusal, "nothing of node 2 runs: n2 is stopped, r2 is stopped");
+    let said = supervisor.pause(&Which::Process("p1".into())).unwrap();
+    assert!(said.len() == 1 && said[0].ends_with("is paused"), "{said:?}");
+    let refusal = supervisor.kill(&Which::Process("x9".into())).await.unwrap_err().to_string();
+    assert!(refusal.starts_with("there is no x9; there are: n1, n2"), "{refusal}");
+    assert!(supervisor.kill(&Which::Node(9)).await.is_err());
+    assert_eq!(supervisor.look(), Vec::<String>::new(), "what was told to end is no news");
+    supervisor.kill_all().await;
+    assert!(pids(&supervisor).is_empty());
+}
+
+#[tokio::test]
+async fn who_dies_is_told_with_a_way_out_and_starts_again_by_command() {
+    let (_place, mut supervisor) = stand_in("echo alas; exit 7");
+    let at = supervisor.positions(|watched| watched.member.name == "r3")[0];
+    supervisor.watched[at].process.start().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let told = loop {
+        let told = supervisor.look();
+        if !told.is_empty() {
+            break told.concat();
+        }
+        assert!(Instant::now() < deadline);
+        sleep(LOOK_EVERY).await;
+    };
+    for words in ["r3 (process ", "died: exit code 7", "martlet cluster start r3", "│ alas"] {
+        assert!(told.contains(words), "{told}");
+    }
+    // Whoever becomes ready only by dying is no success.
+    let refusal = supervisor.start(&Which::Process("r3".into())).await.unwrap_err().to_string();
+    assert!(refusal.contains("ended instead of becoming ready"), "{refusal}");
+    assert!(refusal.contains("│ alas"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_start_waits_for_all_and_a_second_one_is_refused() {
+    let (_place, mut supervisor) = stand_in(LOYAL);
+    start_each(&mut supervisor);
+    let answering = answer_for(&supervisor).await;
+    let all = supervisor.positions(|_| true);
+    supervisor.wait_ready(&all).await.unwrap();
+    assert_eq!(pids(&supervisor).into_iter().collect::<HashSet<_>>().len(), 10);
+    let refusal = supervisor.start(&Which::Node(1)).await.unwrap_err().to_string();
+    assert!(refusal.contains("n1 (process ") && refusal.ends_with("already"), "{refusal}");
+    // The port of a process that is down is somebody else's now.
+    supervisor.kill(&Which::Process("p2".into())).await.unwrap();
+    let refusal = supervisor.start(&Which::Process("p2".into())).await.unwrap_err().to_string();
+    assert!(refusal.contains("p2 had the address"), "{refusal}");
+    drop(answering);
+    supervisor.kill_all().await;
+}

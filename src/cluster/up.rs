@@ -1,0 +1,176 @@
+//! `martlet cluster up`: starts everything, then waits for signals, deaths and commands.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+
+use super::args::UpArgs;
+use super::control::{self, Control};
+use super::folder::ClusterFolder;
+use super::ports::Ports;
+use super::supervisor::Supervisor;
+use super::wire::{Reply, Request};
+use super::{join, print, survey};
+use crate::failure::Failure;
+use crate::process::signals::Signals;
+
+/// A signal that follows another so soon means the same.
+const SAME_SIGNAL: Duration = Duration::from_millis(700);
+
+/// Brings a cluster up and stands watch until it is told to stop.
+pub(super) fn run(args: &UpArgs) -> Result<(), Failure> {
+    let shape = args.shape()?;
+    let dir = &args.place.data_dir;
+    if control::is_watched(dir) {
+        return Err(Failure::refused(format!(
+            "a cluster runs in {dir} already: see `martlet cluster status --data-dir {dir}`",
+            dir = dir.display()
+        )));
+    }
+    let mut ports = Ports::default();
+    let folder = ClusterFolder::open(dir, shape, &mut ports)?;
+    if folder.layout.nodes.len() != shape.nodes && !folder.is_new {
+        println!("{} has {} nodes, and keeps them", dir.display(), folder.layout.nodes.len());
+    }
+    // One thread: children are bound to the thread that starts them.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+    runtime.block_on(watch(folder, ports))
+}
+
+async fn watch(folder: ClusterFolder, ports: Ports) -> Result<(), Failure> {
+    let untaken = |error| Failure::refused(format!("signals can't be taken: {error}"));
+    let mut signals = Signals::take().map_err(untaken)?;
+    let mut control = Control::listen(folder.path())?;
+    let mut supervisor = Supervisor::new(folder);
+    let started = tokio::select! {
+        started = supervisor.start_all(ports) => started,
+        _ = signals.next() => Err(Failure::refused("stopped before everything was ready")),
+    };
+    let outcome = match started {
+        Ok(()) => {
+            tell(&supervisor).await;
+            attend(&mut supervisor, &mut control, &mut signals).await
+        }
+        Err(failure) => Err(failure),
+    };
+    drop(control);
+    let unruly = tokio::select! {
+        unruly = supervisor.stop_all() => unruly,
+        () = insistence(&mut signals) => {
+            eprintln!("martlet: killing what is left");
+            vec!["what was left".to_owned()]
+        }
+    };
+    supervisor.kill_all().await;
+    if outcome.is_ok() && !unruly.is_empty() {
+        let sentence = format!("{} did not stop in good order: see the logs", unruly.join(", "));
+        return Err(Failure::refused(sentence));
+    }
+    outcome
+}
+
+/// Waits for another signal. One that comes with the first is the first: a shell or `timeout` may send
+/// it to the process and to its group.
+async fn insistence(signals: &mut Signals) {
+    let begun = Instant::now();
+    loop {
+        signals.next().await;
+        if begun.elapsed() > SAME_SIGNAL {
+            return;
+        }
+    }
+}
+
+/// Tells where everything is, and how to use it.
+async fn tell(supervisor: &Supervisor) {
+    let status = survey::status(supervisor).await;
+    let folder = &supervisor.folder;
+    println!("{}", print::endpoints(&status));
+    let first = supervisor.watched.iter().find_map(|watched| {
+        let is_proxy = watched.member.role == super::layout::Role::Proxy;
+        watched.member.address.filter(|_| is_proxy)
+    });
+    match first {
+        Some(address) if folder.is_new => {
+            println!("{}", folder.credentials.introduction(address, &folder.credentials_path()));
+        }
+        _ => println!("{}", print::how_to(&status, &folder.credentials_path())),
+    }
+    println!("{}", print::commands(&status));
+}
+
+/// Answers commands and reports deaths until a signal comes.
+async fn attend(
+    supervisor: &mut Supervisor,
+    control: &mut Control,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let untaken = |error| Failure::refused(format!("signals can't be taken: {error}"));
+    let mut deaths = signal(SignalKind::child()).map_err(untaken)?;
+    loop {
+        for sentence in supervisor.look() {
+            eprint!("martlet: {sentence}");
+        }
+        tokio::select! {
+            signal = signals.next() => {
+                println!("{signal}: stopping, proxies first");
+                return Ok(());
+            }
+            _ = deaths.recv() => {}
+            (request, reply) = control.next() => {
+                let answer = tokio::select! {
+                    answer = answer(supervisor, request) => answer,
+                    signal = signals.next() => {
+                        println!("{signal}: stopping, proxies first");
+                        return Ok(());
+                    }
+                };
+                // Whoever asked may have left.
+                let _ = reply.send(answer);
+            }
+        }
+    }
+}
+
+async fn answer(supervisor: &mut Supervisor, request: Request) -> Reply {
+    let done = match request {
+        Request::Status => return Reply::Status(survey::status(supervisor).await),
+        Request::Kill { which } => supervisor.kill(&which).await,
+        Request::Start { which } => supervisor.start(&which).await,
+        Request::Stop { which } => supervisor.stop(&which).await,
+        Request::Pause { which } => supervisor.pause(&which),
+        Request::Resume { which } => supervisor.resume(&which),
+        Request::AddNode { zone } => join::add_node(supervisor, zone).await,
+    };
+    match done {
+        Ok(said) => {
+            for sentence in &said {
+                println!("{sentence}");
+            }
+            Reply::Done(said)
+        }
+        Err(failure) => Reply::Refused(failure.to_string()),
+    }
+}
+
+/// Asks a cluster that runs, and prints what it answers.
+pub(super) fn ask(dir: &Path, request: &Request, json: bool) -> Result<(), Failure> {
+    match control::ask(dir, request)? {
+        Reply::Status(status) if json => {
+            println!("{}", serde_json::to_string(&status).expect("plain data can be encoded"));
+        }
+        Reply::Status(status) => print!("{}", print::status(&status)),
+        Reply::Done(said) => {
+            for sentence in said {
+                println!("{sentence}");
+            }
+        }
+        Reply::Refused(sentence) => return Err(Failure::refused(sentence)),
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! What commands and the watching `up` say to each other: one line of JSON each way.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::layout::Role;
+
+/// What a command asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub(super) enum Request {
+    Status,
+    Kill { which: Which },
+    Start { which: Which },
+    Stop { which: Which },
+    Pause { which: Which },
+    Resume { which: Which },
+    AddNode { zone: Option<u32> },
+}
+
+/// What is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Which {
+    /// A node with all its processes, by number.
+    Node(usize),
+    /// One process, by name.
+    Process(String),
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(number) = text.parse() {
+            return Ok(Self::Node(number));
+        }
+        if !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric()) {
+            return Ok(Self::Process(text.to_owned()));
+        }
+        Err("a node is named by its number, a process by its name: 2, n2, r2 or p1".to_owned())
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(number) => write!(f, "node {number}"),
+            Self::Process(name) => f.write_str(name),
+        }
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Reply {
+    /// How the cluster is.
+    Status(Status),
+    /// It was done; sentences for people.
+    Done(Vec<String>),
+    /// It was not done, and why.
+    Refused(String),
+}
+
+/// How a cluster is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Status {
+    pub(super) data_dir: PathBuf,
+    pub(super) replicas: usize,
+    /// Where S3 is spoken.
+    pub(super) endpoints: Vec<String>,
+    pub(super) processes: Vec<ProcessStatus>,
+    pub(super) devices: Vec<DeviceLine>,
+    pub(super) rings: Vec<RingLine>,
+}
+
+/// How a process is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ProcessStatus {
+    pub(super) name: String,
+    pub(super) role: Role,
+    /// The node that it is part of.
+    pub(super) node: Option<String>,
+    pub(super) pid: Option<u32>,
+    pub(super) state: State,
+    /// Whether it serves; why not, if it said so.
+    pub(super) ready: bool,
+    pub(super) reason: String,
+    pub(super) address: Option<SocketAddr>,
+    pub(super) admin_address: SocketAddr,
+    pub(super) log: PathBuf,
+    /// The epochs of the rings that it announces, as `index=1,data-0=2`; empty where it tells none.
+    pub(super) rings: String,
+}
+
+/// Whether a process is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum State {
+    /// It is there.
+    Running,
+    /// It hangs, because it was told to.
+    Paused,
+    /// It was stopped or killed by command.
+    Stopped,
+    /// It ended by itself, and how.
+    Died(String),
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("running"),
+            Self::Paused => f.write_str("paused"),
+            Self::Stopped => f.write_str("stopped"),
+            Self::Died(how) => write!(f, "died: {how}"),
+        }
+    }
+}
+
+/// A device, as the data ring has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct DeviceLine {
+    pub(super) id: u32,
+    pub(super) node: String,
+    pub(super) name: String,
+    pub(super) zone: u32,
+    pub(super) path: PathBuf,
+    /// Replicas that each ring gives it.
+    pub(super) index_replicas: usize,
+    pub(super) data_replicas: usize,
+}
+
+/// A ring file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RingLine {
+    pub(super) name: String,
+    pub(super) epoch: u64,
+    pub(super) hash: String,
+    pub(super) partitions: usize,
+    pub(super) moving: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_is_one_readable_line() {
+        let asked = Request::Kill { which: Which::Node(2) };
+        let line = serde_json::to_string(&asked).unwrap();
+        assert_eq!(line, r#"{"ask":"kill","which":{"node":2}}"#);
+        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), asked);
+        let reply = Reply::Refused("no".to_owned());
+        let line = serde_json::to_string(&reply).unwrap();
+        assert_eq!(line, r#"{"refused":"no"}"#);
+        assert_eq!(serde_json::from_str::<Reply>(&line).unwrap(), reply);
+    }
+
+    #[test]
+    fn states_read_as_people_say_them() {
+        assert_eq!(State::Died("signal 9".into()).to_string(), "died: signal 9");
+        assert_eq!(serde_json::to_string(&State::Running).unwrap(), "\"running\"");
+    }
+}

@@ -1,0 +1,96 @@
+//! The key of a cluster: a file with 64 hexadecimal digits that only its owner may read.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use martlet_protocol::http::ClusterKey;
+
+use crate::failure::Failure;
+use crate::process::token::AdminToken;
+
+const MAKE_ONE: &str = "make one with: (umask 077; openssl rand -hex 32 > cluster.key)";
+
+/// What members of a cluster prove themselves with.
+#[derive(Clone)]
+pub(crate) struct ClusterSecret {
+    /// Signs requests between members.
+    pub(crate) key: ClusterKey,
+    /// Opens the admin addresses of members.
+    pub(crate) token: AdminToken,
+}
+
+impl ClusterSecret {
+    /// Reads a key file.
+    pub(crate) fn load(path: &Path) -> Result<Self, Failure> {
+        let name = path.display();
+        let bytes = fs::read(path).map_err(|error| {
+            Failure::refused(format!(
+                "the cluster key in {name} can't be read: {error}; {MAKE_ONE}"
+            ))
+        })?;
+        refuse_if_shared(path, "the cluster key")?;
+        let text = String::from_utf8_lossy(&bytes);
+        let key = text.parse().map_err(|_| {
+            Failure::refused(format!(
+                "the cluster key in {name} should be 64 hexadecimal digits, and isn't: copy it from \
+                 another node, or {MAKE_ONE}"
+            ))
+        })?;
+        Ok(Self { key, token: AdminToken::of(text.trim().to_ascii_lowercase().as_bytes()) })
+    }
+}
+
+/// Refuses a secret that others than its owner can read.
+pub(crate) fn refuse_if_shared(path: &Path, what: &str) -> Result<(), Failure> {
+    let mode = fs::metadata(path).map_or(0, |it| it.permissions().mode());
+    let others = mode & 0o077;
+    if others == 0 {
+        return Ok(());
+    }
+    let name = path.display();
+    Err(Failure::refused(format!(
+        "others can read {what} in {name}: chmod 600 {name}, and use a new key on all nodes if anybody \
+         may have read it"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str, mode: u32) -> (tempfile::TempDir, std::path::PathBuf) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("cluster.key");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        (place, path)
+    }
+
+    fn refusal(text: &str, mode: u32) -> String {
+        let (_place, path) = file(text, mode);
+        ClusterSecret::load(&path).err().map(|failure| failure.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_key_is_64_digits_that_nobody_else_can_read() {
+        let digits = "0f".repeat(32);
+        assert_eq!(refusal(&format!("{digits}\n"), 0o600), "");
+        assert!(refusal(&digits, 0o640).contains("chmod 600"));
+        assert!(refusal(&digits, 0o604).contains("chmod 600"));
+        for wrong in ["", "0f", &format!("{digits}0f"), &digits.replace('f', "g")] {
+            assert!(refusal(wrong, 0o600).contains("64 hexadecimal digits"), "{wrong}");
+            assert!(wrong.len() < 8 || !refusal(wrong, 0o600).contains(wrong));
+        }
+        let missing = ClusterSecret::load(Path::new("/nowhere/cluster.key"));
+        assert!(missing.err().unwrap().to_string().contains("openssl rand -hex 32"));
+    }
+
+    #[test]
+    fn the_same_digits_make_the_same_token() {
+        let (_first, lower) = file(&"0f".repeat(32), 0o600);
+        let (_second, upper) = file(&format!(" {}\n", "0F".repeat(32)), 0o600);
+        let token = |path: &Path| ClusterSecret::load(path).unwrap().token.to_text();
+        assert_eq!(token(&lower), token(&upper));
+    }
+}

@@ -1,0 +1,94 @@
+//! What a member of a cluster knows of the others: rings, nodes, time, and whom to believe.
+//!
+//! ```text
+//!             every reply of a node
+//!                │ clock    │ ring tags
+//!                ▼          ▼
+//! clock ◀── nodes ──▶ rounds ──▶ keeper ──▶ rings ──▶ the role (proxy, replicator)
+//!                        │                    ▲
+//!                        └── GET /v1/rings ───┘ routes of the other nodes
+//! ```
+//!
+//! * [`rings`]: the rings together, and the nodes that they name. [`keeper`]: keeps them, and lets
+//!   newer ones in (rule P3).
+//! * [`nodes`]: an [`HttpBackend`](martlet_protocol::http::HttpBackend) for each node, and what was
+//!   heard of it.
+//! * [`clock`]: cluster time (rule C1).
+//! * [`rounds`]: asks every node now and then, so that rings and time spread without requests.
+//! * [`routes`]: what a storage node answers besides its [`Backend`](martlet_protocol::Backend).
+//! * [`peers`], [`introduce`]: which devices remember what they promised (rule G1).
+//! * [`key`], [`settings`]: what every member is told; [`status`]: what it tells operators.
+
+pub(crate) mod clock;
+pub(crate) mod introduce;
+pub(crate) mod keeper;
+pub(crate) mod key;
+pub(crate) mod nodes;
+pub(crate) mod peers;
+pub(crate) mod rings;
+pub(crate) mod rounds;
+pub(crate) mod routes;
+pub(crate) mod settings;
+pub(crate) mod status;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use martlet_protocol::{Backend, Clock, DeviceId};
+use tokio::sync::mpsc;
+
+use self::clock::{ClusterClock, Ticks};
+use self::keeper::RingKeeper;
+use self::key::ClusterSecret;
+use self::nodes::{Nodes, Stranger};
+use self::rings::Rings;
+use self::settings::MemberSettings;
+use crate::failure::Failure;
+use crate::process::folder::DataFolder;
+
+/// A process that belongs to a cluster.
+pub(crate) struct Member {
+    pub(crate) keeper: RingKeeper,
+    pub(crate) clock: Arc<ClusterClock>,
+    /// What this machine's clock shows: what others are told.
+    pub(crate) own_clock: Arc<dyn Clock>,
+    pub(crate) nodes: Nodes,
+    strangers: tokio::sync::Mutex<mpsc::UnboundedReceiver<Stranger>>,
+}
+
+impl Member {
+    /// A member with the rings that it was given or has kept. `node` is its name if it is a storage
+    /// node: then it is not one of the others, and its clock has a vote.
+    pub(crate) fn open(
+        settings: &MemberSettings,
+        secret: &ClusterSecret,
+        folder: Arc<DataFolder>,
+        node: Option<&str>,
+    ) -> Result<Arc<Self>, Failure> {
+        let keeper = RingKeeper::open(folder, &settings.rings)?;
+        if keeper.rings().index().is_none() {
+            return Err(Failure::usage(
+                "no index ring is known: name the rings that martlet ring wrote, as in \
+                 rings = [\"/etc/martlet/index.ring\", \"/etc/martlet/data-0.ring\"]",
+            ));
+        }
+        let own_clock = MemberSettings::own_clock()?;
+        let ticks = Arc::new(Ticks::new());
+        let clock = Arc::new(ClusterClock::new(ticks, own_clock.clone(), node.is_some()));
+        let (tell, strangers) = mpsc::unbounded_channel();
+        let proof = (secret.key.clone(), settings.tls()?);
+        let nodes = Nodes::new(node, proof, clock.clone(), tell);
+        nodes.follow(&keeper.rings());
+        let strangers = tokio::sync::Mutex::new(strangers);
+        Ok(Arc::new(Self { keeper, clock, own_clock, nodes, strangers }))
+    }
+
+    /// Who answers for each device of these rings.
+    pub(crate) fn backends(&self, rings: &Rings) -> HashMap<DeviceId, Arc<dyn Backend>> {
+        let backend = |(id, place): (&DeviceId, &rings::Place)| {
+            let node = self.nodes.get(&place.node)?;
+            Some((*id, node.backend.clone() as Arc<dyn Backend>))
+        };
+        rings.places().iter().filter_map(backend).collect()
+    }
+}

@@ -1,0 +1,236 @@
+//! The other nodes of the cluster: a client for each, and what was heard of it.
+//!
+//! A node is known by its name. When a ring gives it another address, it gets another client and
+//! keeps its history.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use martlet_protocol::Clock;
+use martlet_protocol::http::{ClientOptions, ClusterKey, Heard, HttpBackend, RingTags, Tls};
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::mpsc;
+
+use super::clock::ClusterClock;
+use super::rings::Rings;
+use crate::process::metrics::NodeFigures;
+
+/// Weight of one reply in the moving average: 1 in 16.
+const SMOOTHING: u64 = 16;
+
+/// A node that announced rings that it had not announced before.
+#[derive(Debug)]
+pub(crate) struct Stranger {
+    pub(crate) node: String,
+    pub(crate) rings: RingTags,
+}
+
+/// Another node.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) backend: Arc<HttpBackend>,
+    pub(crate) history: Arc<History>,
+}
+
+/// What was heard of a node.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    replies: AtomicU64,
+    silences: AtomicU64,
+    waited_us: AtomicU64,
+    latency_us: AtomicU64,
+    answers: AtomicBool,
+    last: Mutex<Last>,
+}
+
+#[derive(Debug, Default)]
+struct Last {
+    heard: Option<Instant>,
+    rings: Option<RingTags>,
+}
+
+impl History {
+    /// Whether it answered when it was last asked.
+    pub(crate) fn answers(&self) -> bool {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of whether it answered when it was asked.
+    pub(crate) fn note_answer(&self, answered: bool) {
+        self.answers.store(answered, Ordering::Relaxed);
+        self.silences.fetch_add(u64::from(!answered), Ordering::Relaxed);
+    }
+
+    /// How long ago it was last heard.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        self.last.lock().heard.map(|heard| heard.elapsed())
+    }
+
+    /// The rings that it announced last.
+    pub(crate) fn rings(&self) -> Option<RingTags> {
+        self.last.lock().rings.clone()
+    }
+
+    /// The figures of it that are known without its name and its clock.
+    pub(crate) fn figures(&self) -> NodeFigures {
+        let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        NodeFigures {
+            replies: get(&self.replies),
+            silences: get(&self.silences),
+            waited_us: get(&self.waited_us),
+            latency_us: get(&self.latency_us),
+            answers: self.answers(),
+            ..NodeFigures::default()
+        }
+    }
+
+    /// Takes note of a reply; whether it announced other rings than the one before.
+    fn hear(&self, heard: &Heard) -> bool {
+        let took_us = u64::try_from(heard.round_trip.as_micros()).unwrap_or(u64::MAX / SMOOTHING);
+        let before = self.latency_us.load(Ordering::Relaxed);
+        let after = before - before / SMOOTHING + took_us / SMOOTHING;
+        self.latency_us.store(after, Ordering::Relaxed);
+        self.waited_us.fetch_add(took_us, Ordering::Relaxed);
+        self.replies.fetch_add(1, Ordering::Relaxed);
+        self.answers.store(true, Ordering::Relaxed);
+        let mut last = self.last.lock();
+        last.heard = Some(Instant::now());
+        let is_new = last.rings.as_ref() != Some(&heard.rings);
+        if is_new {
+            last.rings = Some(heard.rings.clone());
+        }
+        is_new
+    }
+}
+
+/// All other nodes of the rings.
+pub(crate) struct Nodes {
+    /// The node that this process is.
+    own: Option<String>,
+    key: ClusterKey,
+    tls: Option<Tls>,
+    clock: Arc<ClusterClock>,
+    tell: mpsc::UnboundedSender<Stranger>,
+    known: RwLock<BTreeMap<String, Arc<Node>>>,
+}
+
+impl Nodes {
+    /// Nobody yet. `tell` hears of nodes whose rings changed.
+    pub(crate) fn new(
+        own: Option<&str>,
+        (key, tls): (ClusterKey, Option<Tls>),
+        clock: Arc<ClusterClock>,
+        tell: mpsc::UnboundedSender<Stranger>,
+    ) -> Self {
+        let own = own.map(str::to_owned);
+        Self { own, key, tls, clock, tell, known: RwLock::default() }
+    }
+
+    /// Knows the nodes of these rings from now on, and no others.
+    pub(crate) fn follow(&self, rings: &Rings) {
+        let mut known = self.known.write();
+        known.retain(|name, _| rings.addresses().contains_key(name));
+        for (name, address) in rings.addresses() {
+            let before = known.get(name);
+            let is_there = before.is_some_and(|node| node.backend.address() == address);
+            if !is_there && self.own.as_ref() != Some(name) {
+                let history = before.map(|node| node.history.clone()).unwrap_or_default();
+                known.insert(name.clone(), Arc::new(self.meet(name, address, history)));
+            }
+        }
+    }
+
+    fn meet(&self, name: &str, address: &str, history: Arc<History>) -> Node {
+        let (clock, tell) = (self.clock.clone(), self.tell.clone());
+        let (node, notes) = (name.to_owned(), history.clone());
+        let heard = Arc::new(move |heard: Heard| {
+            clock.observe(&node, heard.now_ms, heard.round_trip);
+            if notes.hear(&heard) {
+                // Nobody listens any more only when the process ends.
+                let _ = tell.send(Stranger { node: node.clone(), rings: heard.rings });
+            }
+        });
+        let options = client_options(self.clock.clone(), self.tls.clone());
+        let backend = Arc::new(HttpBackend::new(address, self.key.clone(), options, heard));
+        Node { name: name.to_owned(), backend, history }
+    }
+
+    /// A node by its name.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Node>> {
+        self.known.read().get(name).cloned()
+    }
+
+    /// All of them, by name.
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
+        self.known.read().values().cloned().collect()
+    }
+
+    /// How calls of them went.
+    pub(crate) fn figures(&self) -> Vec<NodeFigures> {
+        let figures = |node: Arc<Node>| {
+            let ahead_ms = self.clock.ahead_ms(&node.name).unwrap_or(0);
+            NodeFigures {
+                name: node.name.clone(),
+                ahead_ms: u64::try_from(ahead_ms).unwrap_or(0),
+                behind_ms: u64::try_from(-ahead_ms).unwrap_or(0),
+                ..node.history.figures()
+            }
+        };
+        self.all().into_iter().map(figures).collect()
+    }
+}
+
+/// How members call each other: what they send is dated by the cluster's time.
+pub(crate) fn client_options(clock: Arc<dyn Clock>, tls: Option<Tls>) -> ClientOptions {
+    ClientOptions { clock, tls, ..ClientOptions::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::clock::Ticks;
+    use super::super::rings::RingName;
+    use super::super::rings::testing::*;
+    use super::*;
+    use martlet_protocol::SystemClock;
+    use martlet_protocol::http::Announcement;
+
+    fn nodes(own: Option<&str>) -> (Nodes, mpsc::UnboundedReceiver<Stranger>) {
+        let clock = ClusterClock::new(Arc::new(Ticks::new()), Arc::new(SystemClock), true);
+        let (tell, told) = mpsc::unbounded_channel();
+        (Nodes::new(own, ("0f".repeat(32).parse().unwrap(), None), Arc::new(clock), tell), told)
+    }
+
+    #[test]
+    fn it_knows_the_others_of_the_rings_and_keeps_their_history() {
+        let (nodes, _told) = nodes(Some("n2"));
+        let mut builder = builder(0, 3);
+        let rings = |ring| Rings::new([(RingName::Index, ring)].into()).unwrap();
+        nodes.follow(&rings(next(&mut builder)));
+        let names = |nodes: &Nodes| nodes.all().iter().map(|node| node.name.clone()).collect();
+        let all: Vec<String> = names(&nodes);
+        assert_eq!(all, ["n1", "n3"]);
+        let before = nodes.get("n3").unwrap();
+        before.history.note_answer(false);
+        builder.add(device(4, "d1")).unwrap();
+        nodes.follow(&rings(next(&mut builder)));
+        let all: Vec<String> = names(&nodes);
+        assert_eq!(all, ["n1", "n3", "n4"]);
+        assert!(Arc::ptr_eq(&before, &nodes.get("n3").unwrap()));
+        assert_eq!(nodes.figures()[1].silences, 1);
+    }
+
+    #[test]
+    fn only_rings_that_were_not_announced_before_are_news() {
+        let history = History::default();
+        let rings = Announcement::new(&[]).rings().clone();
+        let heard = Heard { now_ms: 1, round_trip: Duration::from_millis(2), rings };
+        assert!(!history.answers() && history.silent_for().is_none());
+        assert!(history.hear(&heard));
+        assert!(!history.hear(&heard));
+        assert!(history.answers() && history.silent_for().is_some());
+        assert_eq!(history.replies.load(Ordering::Relaxed), 2);
+        assert_eq!(history.waited_us.load(Ordering::Relaxed), 4000);
+    }
+}

@@ -1,0 +1,265 @@
+//! The rings of a cluster, taken together: one for the index, one for each storage policy, and the
+//! nodes that they name.
+//!
+//! A device has one id in all rings, a node one name and one address: rings that disagree make no
+//! cluster.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use martlet_protocol::http::{Announcement, RingTag};
+use martlet_protocol::{DeviceId, PolicyId};
+use martlet_ring::Ring;
+
+/// Which ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RingName {
+    /// Where entries lie.
+    Index,
+    /// Where the extents of a policy lie.
+    Data(PolicyId),
+}
+
+impl fmt::Display for RingName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index => f.write_str("index"),
+            Self::Data(policy) => write!(f, "data-{}", policy.0),
+        }
+    }
+}
+
+impl FromStr for RingName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let policy = || text.strip_prefix("data-")?.parse().ok().map(PolicyId);
+        let name = if text == "index" { Some(Self::Index) } else { policy().map(Self::Data) };
+        // One name for each ring: no leading zeros, no signs.
+        name.filter(|name| name.to_string() == text).ok_or_else(|| {
+            format!("\"{text}\" is no name of a ring: they are index, data-0, data-1 and so on")
+        })
+    }
+}
+
+/// Where a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The name of its node.
+    pub(crate) node: String,
+    /// Its name on the node.
+    pub(crate) device: String,
+}
+
+/// The rings as they are at a time, and what they say of nodes. Immutable.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    by_name: BTreeMap<RingName, Arc<Ring>>,
+    places: BTreeMap<DeviceId, Place>,
+    addresses: BTreeMap<String, String>,
+}
+
+impl Rings {
+    /// These rings, if they agree with each other.
+    pub(crate) fn new(rings: BTreeMap<RingName, Arc<Ring>>) -> Result<Self, String> {
+        let mut all = Self { by_name: rings, ..Self::default() };
+        for (name, ring) in all.by_name.clone() {
+            if let RingName::Data(policy) = name
+                && ring.identity().policy != policy
+            {
+                return Err(format!(
+                    "the ring called {name} places policy {}: give it its own name",
+                    ring.identity().policy.0
+                ));
+            }
+            all.learn_places(name, &ring)?;
+        }
+        Ok(all)
+    }
+
+    fn learn_places(&mut self, name: RingName, ring: &Ring) -> Result<(), String> {
+        let mut zones: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for device in ring.devices() {
+            let node = device.node.name.as_str();
+            let zone = *zones.entry(node).or_insert(device.zone_path());
+            if zone != device.zone_path() {
+                return Err(format!(
+                    "the ring {name} has two nodes called {node}, in different zones: a node's name \
+                     must be its own in the whole cluster"
+                ));
+            }
+            let place = Place { node: node.to_owned(), device: device.name.clone() };
+            let known =
+                self.places.iter().find(|(id, known)| **id == device.id || **known == place);
+            if let Some((id, known)) = known
+                && (*id != device.id || *known != place)
+            {
+                return Err(format!(
+                    "the ring {name} calls {node}/{} device {}, and another ring calls {}/{} device \
+                     {id}: add devices to all builders in the same order, so that each has one id",
+                    device.name, device.id, known.node, known.device
+                ));
+            }
+            self.places.insert(device.id, place);
+            // While a node moves, the rings that come first in order know its new address.
+            self.addresses.entry(node.to_owned()).or_insert_with(|| device.node.address.clone());
+        }
+        Ok(())
+    }
+
+    /// The same with another ring in.
+    pub(crate) fn with(&self, name: RingName, ring: Arc<Ring>) -> Result<Self, String> {
+        let mut rings = self.by_name.clone();
+        rings.insert(name, ring);
+        Self::new(rings)
+    }
+
+    /// The ring of a name.
+    pub(crate) fn get(&self, name: RingName) -> Option<&Arc<Ring>> {
+        self.by_name.get(&name)
+    }
+
+    /// Where entries lie.
+    pub(crate) fn index(&self) -> Option<&Arc<Ring>> {
+        self.get(RingName::Index)
+    }
+
+    /// Where extents lie, by policy.
+    pub(crate) fn data(&self) -> impl Iterator<Item = (PolicyId, &Arc<Ring>)> {
+        self.by_name.iter().filter_map(|(name, ring)| match name {
+            RingName::Data(policy) => Some((*policy, ring)),
+            RingName::Index => None,
+        })
+    }
+
+    /// Where each device is.
+    pub(crate) fn places(&self) -> &BTreeMap<DeviceId, Place> {
+        &self.places
+    }
+
+    /// The address of each node.
+    pub(crate) fn addresses(&self) -> &BTreeMap<String, String> {
+        &self.addresses
+    }
+
+    /// The devices of a node: their names, and their ids.
+    pub(crate) fn devices_of(&self, node: &str) -> BTreeMap<String, DeviceId> {
+        let mine = self.places.iter().filter(|(_, place)| place.node == node);
+        mine.map(|(id, place)| (place.device.clone(), *id)).collect()
+    }
+
+    /// The nodes that hold entries.
+    pub(crate) fn index_nodes(&self) -> Vec<&str> {
+        let mut nodes: Vec<&str> = self
+            .index()
+            .into_iter()
+            .flat_map(|ring| ring.devices())
+            .map(|device| device.node.name.as_str())
+            .collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    /// Which rings there are, in which edition.
+    pub(crate) fn tags(&self) -> Vec<RingTag> {
+        self.by_name.iter().map(|(name, ring)| tag(*name, ring)).collect()
+    }
+
+    /// What replies say of the rings.
+    pub(crate) fn announcement(&self) -> Announcement {
+        Announcement::new(&self.tags())
+    }
+}
+
+/// The edition of a ring.
+pub(crate) fn tag(name: RingName, ring: &Ring) -> RingTag {
+    let mut hash = [0; 8];
+    hash.copy_from_slice(&ring.hash()[..8]);
+    RingTag { name: name.to_string(), epoch: ring.epoch(), hash }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use martlet_ring::{Builder, NewDevice, Occasion, Place, Settings};
+
+    use super::{Arc, PolicyId, Ring};
+
+    /// A builder of a ring over `nodes` nodes with one device each.
+    pub(crate) fn builder(policy: u16, nodes: u32) -> Builder {
+        let settings = Settings {
+            policy: PolicyId(policy),
+            policy_name: "test".into(),
+            part_power: 4,
+            replicas: f64::from(nodes.min(3)),
+            min_part_hours: 1,
+            overload: 0.0,
+        };
+        let mut builder = Builder::create(settings, [1; 16]).unwrap();
+        for n in 1..=nodes {
+            builder.add(device(n, "d1")).unwrap();
+        }
+        builder
+    }
+
+    /// A device of the node with this number.
+    pub(crate) fn device(node: u32, name: &str) -> NewDevice {
+        let place = format!("r1z{node}-n{node}@127.0.0.1:{}/{name}", 7000 + node);
+        place.parse::<Place>().unwrap().with(1.0, "")
+    }
+
+    /// The next ring of a builder.
+    pub(crate) fn next(builder: &mut Builder) -> Arc<Ring> {
+        builder.pretend_min_part_hours_passed();
+        builder.rebalance(Occasion::default()).unwrap();
+        Arc::new(builder.ring().unwrap())
+    }
+
+    /// A first ring.
+    pub(crate) fn ring(policy: u16, nodes: u32) -> Arc<Ring> {
+        next(&mut builder(policy, nodes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::*;
+    use super::*;
+
+    #[test]
+    fn names_read_as_they_are_written() {
+        for name in [RingName::Index, RingName::Data(PolicyId(0)), RingName::Data(PolicyId(12))] {
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+        for text in ["", "data", "data-", "data-00", "data-+1", "data-70000", "Index", "../index"] {
+            assert!(text.parse::<RingName>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rings_say_who_there_is() {
+        let rings = [(RingName::Index, ring(0, 3)), (RingName::Data(PolicyId(0)), ring(0, 4))];
+        let rings = Rings::new(rings.into()).unwrap();
+        assert_eq!(rings.index_nodes(), ["n1", "n2", "n3"]);
+        assert_eq!(rings.addresses().len(), 4);
+        assert_eq!(rings.addresses()["n4"], "127.0.0.1:7004");
+        assert_eq!(rings.devices_of("n4"), BTreeMap::from([("d1".to_owned(), DeviceId(3))]));
+        assert_eq!(rings.tags().len(), 2);
+        assert_eq!(rings.announcement().rings().iter().collect::<Vec<_>>(), rings.tags());
+    }
+
+    #[test]
+    fn rings_that_number_devices_differently_make_no_cluster() {
+        let mut other = builder(0, 1);
+        other.add(device(3, "d1")).unwrap();
+        other.add(device(2, "d1")).unwrap();
+        let rings =
+            [(RingName::Index, ring(0, 3)), (RingName::Data(PolicyId(0)), next(&mut other))];
+        let refusal = Rings::new(rings.into()).unwrap_err();
+        assert!(refusal.contains("in the same order"), "{refusal}");
+        let misnamed = [(RingName::Data(PolicyId(1)), ring(0, 3))];
+        assert!(Rings::new(misnamed.into()).unwrap_err().contains("places policy 0"));
+    }
+}

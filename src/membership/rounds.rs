@@ -1,0 +1,95 @@
+//! Rounds: every other node is asked every two seconds which rings it has, so that rings and time
+//! spread also where nobody sends requests.
+//!
+//! Who announces a newer ring, in a round or in any other reply, is asked for it at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::Member;
+use super::nodes::{Node, Stranger};
+use super::rings::RingName;
+use super::routes;
+use crate::process::listen::told;
+
+/// Between two rounds.
+const EVERY: Duration = Duration::from_secs(2);
+/// How long a node may take to say which rings it has.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+impl Member {
+    /// Asks every other node once, takes the rings that are newer, and follows the cluster's time.
+    pub(crate) async fn round(&self) {
+        join_all(self.nodes.all().iter().map(|node| self.ask(node))).await;
+        let nodes = self.nodes.all();
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        self.clock.settle(&names);
+        for node in &nodes {
+            if let Some(rings) = node.history.rings().filter(|_| node.history.answers()) {
+                self.catch_up(node, self.keeper.behind(&rings)).await;
+            }
+        }
+    }
+
+    async fn ask(&self, node: &Node) {
+        let answer = timeout(PATIENCE, node.backend.get(routes::RINGS)).await;
+        let answered = matches!(answer, Ok(Ok(_)));
+        if let Ok(Err(error)) = &answer {
+            tracing::debug!(node = node.name, %error, "a node does not answer");
+        }
+        let before = node.history.answers();
+        node.history.note_answer(answered);
+        if before != answered {
+            let name = &node.name;
+            let address = node.backend.address();
+            tracing::info!(name, address, answered, "a node began or ceased to answer");
+        }
+    }
+
+    /// Takes these rings from a node that has newer ones.
+    async fn catch_up(&self, node: &Node, names: Vec<RingName>) {
+        for name in names {
+            match node.backend.get(&routes::ring(name)).await {
+                Ok(bytes) => {
+                    // Judging a ring is quick; writing it waits for the disk, now and then.
+                    let taken = tokio::task::block_in_place(|| self.keeper.offer(name, &bytes));
+                    if let Err(error) = taken {
+                        tracing::error!(node = node.name, %name, error, "a newer ring was refused");
+                    }
+                    self.nodes.follow(&self.keeper.rings());
+                }
+                Err(error) => {
+                    tracing::debug!(node = node.name, %name, %error, "a newer ring did not come");
+                }
+            }
+        }
+    }
+
+    /// Keeps up with the cluster until `stop`.
+    pub(crate) async fn keep_up(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        tokio::select! {
+            () = told(&mut stop) => {}
+            () = self.keep_up_for_ever() => {}
+        }
+    }
+
+    async fn keep_up_for_ever(&self) {
+        let mut rounds = interval(EVERY);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut strangers = self.strangers.lock().await;
+        loop {
+            tokio::select! {
+                _ = rounds.tick() => self.round().await,
+                Some(Stranger { node, rings }) = strangers.recv() => {
+                    if let Some(node) = self.nodes.get(&node) {
+                        self.catch_up(&node, self.keeper.behind(&rings)).await;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a storage node answers besides its backend: which rings it has, and who its peers are.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /v1/rings` | which rings it has, as JSON |
+//! | `GET /v1/rings/{name}` | a ring, as its file |
+//! | `PUT /v1/rings/{name}` | offers a ring; says as JSON whether it was taken |
+//! | `POST /v1/introduce` | a device of another node; says as JSON who was remembered |
+//!
+//! They are added to the backend's routes, under the same guard.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use martlet_protocol::http::RingTag;
+use serde::{Deserialize, Serialize};
+
+use super::Member;
+use super::keeper::Offer;
+use super::peers::{Introduction, Peers};
+use super::rings::RingName;
+use crate::admin::wire::RingLine;
+use crate::process::folder::DataFolder;
+
+/// Which rings a node has.
+pub(crate) const RINGS: &str = "/v1/rings";
+/// Where devices introduce themselves.
+pub(crate) const INTRODUCE: &str = "/v1/introduce";
+/// The longest ring that is taken: 2^24 partitions of 8 replicas have less.
+const RING_BYTES_MAX: usize = 256 << 20;
+
+/// Where a ring is.
+pub(crate) fn ring(name: RingName) -> String {
+    format!("{RINGS}/{name}")
+}
+
+/// Which rings a node has.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RingsAnswer {
+    pub(crate) node: String,
+    pub(crate) rings: Vec<RingLine>,
+}
+
+/// What became of a ring that was offered.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OfferAnswer {
+    /// Whether it is in place now and was not before.
+    pub(crate) taken: bool,
+    /// Why it was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+}
+
+/// What the routes speak for.
+#[derive(Clone)]
+pub(crate) struct Host {
+    pub(crate) name: Arc<str>,
+    pub(crate) member: Arc<Member>,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) folder: Arc<DataFolder>,
+}
+
+/// The routes of a node.
+pub(crate) fn router(host: Host) -> Router {
+    Router::new()
+        .route(RINGS, get(rings))
+        .route("/v1/rings/{name}", get(read_ring).put(offer_ring))
+        .route(INTRODUCE, post(introduce))
+        .layer(DefaultBodyLimit::max(RING_BYTES_MAX))
+        .with_state(host)
+}
+
+/// An edition of a ring, for people.
+pub(crate) fn line(tag: RingTag) -> RingLine {
+    RingLine { name: tag.name, epoch: tag.epoch, hash: hex::encode(tag.hash) }
+}
+
+async fn rings(State(host): State<Host>) -> Json<RingsAnswer> {
+    let rings = host.member.keeper.rings().tags().into_iter().map(line).collect();
+    Json(RingsAnswer { node: host.name.to_string(), rings })
+}
+
+async fn read_ring(State(host): State<Host>, Path(name): Path<String>) -> Response {
+    let rings = host.member.keeper.rings();
+    match name.parse().ok().and_then(|name| rings.get(name)) {
+        Some(ring) => ring.encode().into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn offer_ring(
+    State(host): State<Host>,
+    Path(name): Path<String>,
+    bytes: Bytes,
+) -> Json<OfferAnswer> {
+    let offered = blocking(move || {
+        let name: RingName = name.parse()?;
+        let offer = host.member.keeper.offer(name, &bytes)?;
+        host.member.nodes.follow(&host.member.keeper.rings());
+        Ok(offer)
+    });
+    Json(match offered.await {
+        Ok(offer) => OfferAnswer { taken: offer == Offer::Taken, refused: None },
+        Err(error) => OfferAnswer { taken: false, refused: Some(error) },
+    })
+}
+
+async fn introduce(State(host): State<Host>, body: Bytes) -> Response {
+    let Ok(introduction) = serde_json::from_slice::<Introduction>(&body) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let met = blocking(move || {
+        host.peers.meet(&host.folder, introduction).map_err(|failure| failure.to_string())
+    });
+    match met.await {
+        Ok(remembered) => Json(remembered).into_response(),
+        Err(error) => {
+            tracing::error!(error, "a device that introduced itself can't be remembered");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => Err(format!("it could not be done: {error}")),
+    }
+}

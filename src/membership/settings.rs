@@ -1,0 +1,229 @@
+//! What every member of a cluster is told.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use martlet_protocol::http::{Tls, TlsFiles};
+use martlet_protocol::{Clock, SystemClock};
+use serde::{Deserialize, Serialize};
+
+use super::key::{ClusterSecret, refuse_if_shared};
+use crate::failure::Failure;
+use crate::process::settings::list;
+
+/// For tests only: the machine's clock is taken to be so many milliseconds off.
+const TEST_CLOCK_OFFSET_MS: &str = "MARTLET_TEST_CLOCK_OFFSET_MS";
+
+/// Flags that every member has.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub(crate) struct MemberArgs {
+    /// The member's name; that of a storage node is the one that the rings have
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Folder for what it must remember, the rings above all
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_dir: Option<PathBuf>,
+    /// Where /healthz, /readyz and /metrics answer
+    #[arg(long, value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admin_address: Option<SocketAddr>,
+    /// File with the key that all members share: 64 hexadecimal digits, mode 0600
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster_key_file: Option<PathBuf>,
+    /// Ring file, named index.ring or data-0.ring; taken where it is newer than the one that is kept;
+    /// repeat it for each ring
+    #[arg(long = "ring", value_name = "FILE")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rings: Vec<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    tls: TlsArgs,
+}
+
+/// Flags for TLS between members, each showing a certificate.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names are the flags")]
+pub(crate) struct TlsArgs {
+    /// Certificate of this process, for TLS between members (PEM)
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_certificate: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_key: Option<PathBuf>,
+    /// Certificates of the authority that all members have theirs from
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_ca: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// What TLS between members takes, if it is wanted.
+    pub(crate) fn load(&self) -> Result<Option<Tls>, Failure> {
+        let Self { tls_certificate, tls_key, tls_ca } = self.clone();
+        let files = match (tls_certificate, tls_key, tls_ca) {
+            (None, None, None) => return Ok(None),
+            (Some(certificate), Some(key), Some(authority)) => {
+                TlsFiles { certificate, key, authority }
+            }
+            _ => {
+                return Err(Failure::usage(
+                    "TLS between members takes tls_certificate, tls_key and tls_ca, all three of them",
+                ));
+            }
+        };
+        refuse_if_shared(&files.key, "the TLS key")?;
+        let tls = Tls::load(&files).map_err(|error| {
+            Failure::refused(format!(
+                "TLS between members can't be had: {error}; mend the PEM file"
+            ))
+        })?;
+        Ok(Some(tls))
+    }
+}
+
+/// Settings that every member has.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct MemberSettings {
+    name: Option<String>,
+    data_dir: Option<PathBuf>,
+    admin_address: Option<SocketAddr>,
+    cluster_key_file: Option<PathBuf>,
+    /// Ring files that are taken where they are newer than those that are kept.
+    #[serde(deserialize_with = "list")]
+    pub(crate) rings: Vec<PathBuf>,
+    tls_certificate: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
+}
+
+impl MemberSettings {
+    /// The names of the settings that every member has.
+    pub(crate) const NAMES: [&str; 8] = [
+        "name",
+        "data_dir",
+        "admin_address",
+        "cluster_key_file",
+        "rings",
+        "tls_certificate",
+        "tls_key",
+        "tls_ca",
+    ];
+
+    /// The member's name.
+    pub(crate) fn name(&self) -> Result<&str, Failure> {
+        let name = self.name.as_deref().unwrap_or_default();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+        if name.is_empty() || !name.chars().all(is_plain) {
+            return Err(Failure::usage(format!(
+                "the name \"{name}\" is no name: give one of letters, digits, -, _ and . with --name, \
+                 for a storage node the one that the rings have"
+            )));
+        }
+        Ok(name)
+    }
+
+    /// The folder for what it must remember.
+    pub(crate) fn data_dir(&self, usual: &str) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(|| usual.into())
+    }
+
+    /// Where operators ask.
+    pub(crate) fn admin_address(&self, usual_port: u16) -> SocketAddr {
+        self.admin_address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], usual_port)))
+    }
+
+    /// The key that all members share.
+    pub(crate) fn secret(&self) -> Result<ClusterSecret, Failure> {
+        let path = self.cluster_key_file.as_deref().ok_or_else(|| {
+            Failure::usage(
+                "no cluster key is given: name the file with --cluster-key-file; make one with: \
+                 (umask 077; openssl rand -hex 32 > cluster.key)",
+            )
+        })?;
+        ClusterSecret::load(path)
+    }
+
+    /// What TLS between members takes, if it is wanted.
+    pub(crate) fn tls(&self) -> Result<Option<Tls>, Failure> {
+        let tls = TlsArgs {
+            tls_certificate: self.tls_certificate.clone(),
+            tls_key: self.tls_key.clone(),
+            tls_ca: self.tls_ca.clone(),
+        };
+        tls.load()
+    }
+
+    /// The machine's clock.
+    pub(crate) fn own_clock() -> Result<Arc<dyn Clock>, Failure> {
+        let Ok(text) = std::env::var(TEST_CLOCK_OFFSET_MS) else {
+            return Ok(Arc::new(SystemClock));
+        };
+        let offset_ms = text.parse().map_err(|_| {
+            Failure::usage(format!(
+                "{TEST_CLOCK_OFFSET_MS} is \"{text}\", and should be a whole number"
+            ))
+        })?;
+        Ok(Arc::new(Wrong { offset_ms }))
+    }
+}
+
+/// A clock that is wrong, as tests want it.
+#[derive(Debug)]
+struct Wrong {
+    offset_ms: i64,
+}
+
+impl Clock for Wrong {
+    fn now_ms(&self) -> u64 {
+        SystemClock.now_ms().saturating_add_signed(self.offset_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_member_setting_has_a_name() {
+        let printed = format!("{:#?}", MemberSettings::default());
+        let fields = printed.lines().filter_map(|line| line.trim().split_once(':'));
+        assert_eq!(fields.map(|(name, _)| name).collect::<Vec<_>>(), MemberSettings::NAMES);
+    }
+
+    #[test]
+    fn tls_takes_all_three_files() {
+        assert!(MemberSettings::default().tls().unwrap().is_none());
+        let half = MemberSettings { tls_ca: Some("/x".into()), ..MemberSettings::default() };
+        assert!(half.tls().err().unwrap().to_string().contains("all three"));
+        let files = || Some(PathBuf::from("/nowhere/x.pem"));
+        let nowhere = MemberSettings {
+            tls_certificate: files(),
+            tls_key: files(),
+            tls_ca: files(),
+            ..MemberSettings::default()
+        };
+        assert!(nowhere.tls().err().unwrap().to_string().contains("x.pem"));
+    }
+
+    #[test]
+    fn a_member_has_a_name_and_a_key() {
+        let nobody = MemberSettings::default();
+        assert!(nobody.name().unwrap_err().to_string().contains("--name"));
+        assert!(nobody.secret().err().unwrap().to_string().contains("--cluster-key-file"));
+        for odd in ["a b", "a/b", "ü", "a,b"] {
+            let named = MemberSettings { name: Some(odd.into()), ..nobody.clone() };
+            assert!(named.name().is_err(), "{odd}");
+        }
+        let named = MemberSettings { name: Some("n-1.rack_7".into()), ..nobody };
+        assert_eq!(named.name().unwrap(), "n-1.rack_7");
+        assert!(named.admin_address(1).ip().is_loopback());
+    }
+}

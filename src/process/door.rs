@@ -1,0 +1,159 @@
+//! The S3 door of a process: where S3 clients connect, and who may come in.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use martlet_protocol::Clock;
+use martlet_proxy::{ObjectStore, StoreOptions};
+use martlet_s3compat::auth::{Keys, Secret};
+use martlet_s3compat::door::DoorConfig;
+use martlet_s3compat::{S3Service, TokenKey};
+use serde::{Deserialize, Serialize};
+
+use super::listen::HEAD_BYTES_MAX;
+use super::settings::{Hidden, list, number_from};
+use crate::failure::Failure;
+
+/// For tests only: parts of an upload may be as small as this.
+const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";
+
+/// Flags of a role that S3 clients connect to.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub(crate) struct DoorArgs {
+    /// Where S3 clients connect [default: 127.0.0.1:9000]
+    #[arg(long, value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) s3_address: Option<SocketAddr>,
+    /// Host name under which bucket.NAME means a bucket; repeat it for several [default: localhost]
+    #[arg(long = "domain", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) domains: Vec<String>,
+}
+
+/// Settings of a role that S3 clients connect to.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub(crate) struct DoorSettings {
+    /// Where S3 clients connect.
+    pub(crate) s3_address: SocketAddr,
+    /// Host names under which `bucket.name` names a bucket.
+    #[serde(deserialize_with = "list")]
+    pub(crate) domains: Vec<String>,
+    /// Access key of the root identity.
+    pub(crate) root_access_key: Option<String>,
+    /// Its secret.
+    pub(crate) root_secret_key: Option<Hidden>,
+    /// Requests at a time, replies that are being sent included; more are answered 503.
+    pub(crate) max_requests: usize,
+}
+
+impl Default for DoorSettings {
+    fn default() -> Self {
+        Self {
+            s3_address: SocketAddr::from(([127, 0, 0, 1], 9000)),
+            domains: vec!["localhost".to_owned()],
+            root_access_key: None,
+            root_secret_key: None,
+            max_requests: 1024,
+        }
+    }
+}
+
+impl DoorSettings {
+    /// The names of these settings.
+    pub(crate) const NAMES: [&str; 5] =
+        ["s3_address", "domains", "root_access_key", "root_secret_key", "max_requests"];
+
+    /// Refuses what makes no sense.
+    pub(crate) fn check(&self, admin_address: SocketAddr) -> Result<(), Failure> {
+        if self.root_access_key.is_some() != self.root_secret_key.is_some() {
+            return Err(Failure::usage(
+                "set both MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY, or neither: one \
+                 without the other lets nobody in",
+            ));
+        }
+        let is_odd = |key: &String| key.len() < 3 || key.contains(['/', ',']);
+        if self.root_access_key.as_ref().is_some_and(is_odd) {
+            return Err(Failure::usage(
+                "the access key needs at least 3 characters, and neither '/' nor ','",
+            ));
+        }
+        if self.root_secret_key.as_ref().is_some_and(|secret| secret.0.len() < 8) {
+            return Err(Failure::usage("the secret key needs at least 8 characters"));
+        }
+        if self.max_requests == 0 {
+            return Err(Failure::usage("max_requests starts at 1: at 0 nobody could come in"));
+        }
+        if self.s3_address == admin_address && self.s3_address.port() != 0 {
+            return Err(Failure::usage(format!(
+                "S3 clients and operators can't share the address {admin_address}: give one of them \
+                 another port"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The door in front of `objects`, which lets in whoever has this key.
+    pub(crate) fn open(
+        &self,
+        objects: ObjectStore,
+        clock: Arc<dyn Clock>,
+        root: (&str, &Hidden),
+        body_idle: Duration,
+    ) -> S3Service {
+        let (access_key, Hidden(secret)) = root;
+        let config = DoorConfig {
+            domains: self.domains.clone(),
+            header_bytes_max: HEAD_BYTES_MAX,
+            body_idle,
+            requests_max: self.max_requests,
+            ..DoorConfig::default()
+        };
+        let keys = Keys::root(access_key, Secret::new(secret));
+        S3Service::new(objects, config, clock, keys, TokenKey::derive(secret.as_bytes()))
+    }
+}
+
+/// How the object layer behaves.
+pub(crate) fn store_options() -> Result<StoreOptions, Failure> {
+    let mut options = StoreOptions::default();
+    if let Some(bytes) = number_from(TEST_PART_BYTES_MIN)? {
+        options.part_bytes_min = bytes;
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_door_setting_has_a_name() {
+        let printed = format!("{:#?}", DoorSettings::default());
+        let fields =
+            printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
+        let fields = fields.filter_map(|line| line.trim().split_once(':'));
+        assert_eq!(fields.map(|(name, _)| name).collect::<Vec<_>>(), DoorSettings::NAMES);
+    }
+
+    #[test]
+    fn keys_that_let_nobody_in_are_refused() {
+        let admin = SocketAddr::from(([127, 0, 0, 1], 9001));
+        let root = |access: Option<&str>, secret: Option<&str>| DoorSettings {
+            root_access_key: access.map(str::to_owned),
+            root_secret_key: secret.map(|secret| Hidden(secret.to_owned())),
+            ..DoorSettings::default()
+        };
+        let told = |settings: DoorSettings| settings.check(admin).unwrap_err().to_string();
+        assert!(root(None, None).check(admin).is_ok());
+        assert!(root(Some("abc"), Some("12345678")).check(admin).is_ok());
+        assert!(told(root(Some("abc"), None)).contains("or neither"));
+        assert!(told(root(Some("a/c"), Some("12345678"))).contains("neither '/' nor ','"));
+        assert!(told(root(Some("abc"), Some("1234567"))).contains("at least 8"));
+        assert!(
+            told(DoorSettings { s3_address: admin, ..root(None, None) }).contains("can't share")
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! What `/metrics` tells, in Prometheus' words.
+//!
+//! Figures of requests rise as they happen; those of devices, workers and nodes are asked for when
+//! somebody looks.
+
+mod devices;
+mod figures;
+mod nodes;
+mod requests;
+
+use std::sync::Arc;
+
+use martlet_replicator::WorkerStatus;
+use martlet_storage_node::DeviceMetrics;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use self::devices::{Devices, Workers};
+pub(crate) use self::nodes::NodeFigures;
+use self::nodes::Nodes;
+pub(crate) use self::requests::{Labels, Requests};
+
+/// Asks for the devices' figures.
+pub(crate) type AskDevices = Arc<dyn Fn() -> Vec<DeviceMetrics> + Send + Sync>;
+/// Asks after the workers.
+pub(crate) type AskWorkers = Arc<dyn Fn() -> Vec<WorkerStatus> + Send + Sync>;
+/// Asks how calls of other nodes went.
+pub(crate) type AskNodes = Arc<dyn Fn() -> Vec<NodeFigures> + Send + Sync>;
+
+/// Everything that `/metrics` tells.
+pub(crate) struct Metrics(Registry);
+
+impl Default for Metrics {
+    /// Nothing yet.
+    fn default() -> Self {
+        Self(Registry::with_prefix("martlet"))
+    }
+}
+
+impl Metrics {
+    /// And the requests of S3 clients.
+    pub(crate) fn with_requests(mut self, requests: &Requests) -> Self {
+        requests.register(&mut self.0);
+        self
+    }
+
+    /// And devices.
+    pub(crate) fn with_devices(mut self, devices: AskDevices) -> Self {
+        self.0.register_collector(Box::new(Devices(devices)));
+        self
+    }
+
+    /// And workers.
+    pub(crate) fn with_workers(mut self, workers: AskWorkers) -> Self {
+        self.0.register_collector(Box::new(Workers(workers)));
+        self
+    }
+
+    /// And calls of other nodes.
+    pub(crate) fn with_nodes(mut self, nodes: AskNodes) -> Self {
+        self.0.register_collector(Box::new(Nodes(nodes)));
+        self
+    }
+
+    /// All figures as text.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.0).expect("writing to memory does not fail");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use hyper::{Method, Response};
+
+    use super::*;
+
+    fn worker() -> WorkerStatus {
+        WorkerStatus { name: "sweep", steps: 3, rate: 1.5, ..WorkerStatus::default() }
+    }
+
+    #[test]
+    fn figures_of_requests_and_workers_are_told() {
+        let requests = Requests::new();
+        let metrics =
+            Metrics::default().with_requests(&requests).with_workers(Arc::new(|| vec![worker()]));
+        let response = Response::builder().status(403).body(()).unwrap();
+        let labels = Labels::of(&Method::PUT, &response);
+        requests.answered(labels, Duration::from_millis(3));
+        requests.answered(labels, Duration::from_millis(3));
+        requests.bytes_in.inc_by(7);
+        let text = metrics.text();
+        for line in [
+            "martlet_requests_total{operation=\"refused PUT\",status=\"403\"} 2",
+            "martlet_request_first_byte_seconds_bucket{le=\"0.005\",operation=\"refused PUT\"} 2",
+            "martlet_request_body_bytes_total 7",
+            "martlet_requests_in_flight 0",
+            "martlet_worker_steps_total{worker=\"sweep\"} 3",
+            "martlet_worker_rate{worker=\"sweep\"} 1.5",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Figures of the requests of S3 clients.
+
+use std::time::Duration;
+
+use hyper::{Method, Response};
+use martlet_s3compat::door::Operation;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// What a request asked for, and what it got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Labels {
+    pub(crate) operation: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabel {
+    operation: &'static str,
+}
+
+impl Labels {
+    /// The labels of an answered request. Those that the door turned away count under their method.
+    pub(crate) fn of<B>(method: &Method, response: &Response<B>) -> Self {
+        let operation = response.extensions().get::<&'static Operation>();
+        let turned_away = match *method {
+            Method::GET => "refused GET",
+            Method::PUT => "refused PUT",
+            Method::POST => "refused POST",
+            Method::DELETE => "refused DELETE",
+            Method::HEAD => "refused HEAD",
+            _ => "refused",
+        };
+        Self {
+            operation: operation.map_or(turned_away, |operation| operation.name),
+            status: response.status().as_u16(),
+        }
+    }
+}
+
+/// Figures of all requests.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    answered: Family<Labels, Counter>,
+    first_byte: Family<OperationLabel, Histogram, fn() -> Histogram>,
+    pub(crate) bytes_in: Counter,
+    pub(crate) bytes_out: Counter,
+    pub(crate) in_flight: Gauge,
+}
+
+/// 100 µs to 30 s, finest where most requests are.
+const LATENCIES: [f64; 14] =
+    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0, 8.0, 30.0];
+
+impl Requests {
+    pub(crate) fn new() -> Self {
+        let first_byte = Family::new_with_constructor((|| Histogram::new(LATENCIES)) as fn() -> _);
+        Self {
+            first_byte,
+            answered: Family::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            in_flight: Gauge::default(),
+        }
+    }
+
+    /// Takes note of a reply whose head is on its way.
+    pub(crate) fn answered(&self, labels: Labels, latency: Duration) {
+        let operation = OperationLabel { operation: labels.operation };
+        self.first_byte.get_or_create(&operation).observe(latency.as_secs_f64());
+        self.answered.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register("requests", "Requests answered", self.answered.clone());
+        registry.register(
+            "request_first_byte_seconds",
+            "Time until the head of the reply was on its way",
+            self.first_byte.clone(),
+        );
+        registry.register(
+            "request_body_bytes",
+            "Bytes of bodies received, as they came over the wire",
+            self.bytes_in.clone(),
+        );
+        registry.register("reply_body_bytes", "Bytes of bodies sent", self.bytes_out.clone());
+        registry.register(
+            "requests_in_flight",
+            "Requests whose reply was not sent completely",
+            self.in_flight.clone(),
+        );
+    }
+}

@@ -1,0 +1,31 @@
+//! What every process that serves has: settings, a folder of its own, logs, connections, signals,
+//! and an address for operators.
+//!
+//! ```text
+//! settings ─ flags, environment, file     folder ─ what is remembered, and that one process uses it
+//! listen, patient, linger, door ─ clients  measure, metrics ─ what is counted
+//! operator, tell, objects, token ─ what operators may ask
+//! logging, signals, clock, runtime
+//! ```
+//!
+//! Nothing here knows which role is played; the roles ([`server`](crate::server) and its peers) know
+//! nothing of each other.
+
+pub(crate) mod buckets;
+pub(crate) mod clock;
+pub(crate) mod door;
+pub(crate) mod folder;
+mod linger;
+pub(crate) mod listen;
+pub(crate) mod logging;
+pub(crate) mod measure;
+pub(crate) mod metrics;
+pub(crate) mod objects;
+pub(crate) mod operator;
+mod patient;
+pub(crate) mod runtime;
+pub(crate) mod settings;
+pub(crate) mod signals;
+pub(crate) mod tell;
+pub(crate) mod token;
+pub(crate) mod workers;

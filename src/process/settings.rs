@@ -1,0 +1,259 @@
+//! What a process is told: flags, over the environment, over a file, over defaults.
+//!
+//! Each role has a struct of its own settings; [`Common`] holds those that all of them have. A name
+//! that none of them knows is refused with the names that there are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use figment::Figment;
+use figment::providers::{Format, Serialized, Toml};
+use figment::value::{Dict, Value};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::failure::Failure;
+use crate::units::parse_span;
+
+/// Flags that every role has.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+pub(crate) struct CommonArgs {
+    /// TOML file with settings
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub(crate) config: Option<PathBuf>,
+    /// How logs look on standard error
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_format: Option<LogFormat>,
+    /// What is logged: error, warn, info, debug, or a filter such as info,martlet=debug
+    #[arg(long, value_name = "FILTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<String>,
+}
+
+/// Settings that every role has.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub(crate) struct Common {
+    /// How long a client may take to send the head of a request, and stay silent between requests.
+    #[serde(deserialize_with = "span")]
+    pub(crate) header_timeout: Duration,
+    /// How long a client may neither send nor take a byte of a body.
+    #[serde(deserialize_with = "span")]
+    pub(crate) body_idle_timeout: Duration,
+    /// How long requests under way may take when the process is told to stop.
+    #[serde(deserialize_with = "span")]
+    pub(crate) drain_timeout: Duration,
+    /// Connections at a time; more are answered 503 and closed.
+    pub(crate) max_connections: usize,
+    /// How logs look.
+    pub(crate) log_format: LogFormat,
+    /// What is logged.
+    pub(crate) log: String,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            header_timeout: Duration::from_mins(1),
+            body_idle_timeout: Duration::from_mins(1),
+            drain_timeout: Duration::from_secs(30),
+            max_connections: 4096,
+            log_format: LogFormat::Text,
+            // s3s calls every mistake of a client an error, and prints the body beside it.
+            log: "info,s3s=off".to_owned(),
+        }
+    }
+}
+
+impl Common {
+    /// The names of the settings that every role has.
+    pub(crate) const NAMES: [&str; 6] = [
+        "header_timeout",
+        "body_idle_timeout",
+        "drain_timeout",
+        "max_connections",
+        "log_format",
+        "log",
+    ];
+
+    /// Refuses what makes no sense.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.max_connections == 0 {
+            return Err(Failure::usage("max_connections starts at 1: at 0 nobody could come in"));
+        }
+        Ok(())
+    }
+}
+
+/// How logs look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines: one object a line.
+    Json,
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Hidden(pub(crate) String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden(…)")
+    }
+}
+
+/// Everything that a process was told, by whatever way.
+pub(crate) struct Told(Figment);
+
+impl Told {
+    /// What a start with these flags is told; `names` are the settings that there are besides the
+    /// common ones.
+    pub(crate) fn at_start(
+        names: &[&str],
+        args: &impl Serialize,
+        config: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let path =
+            config.map(Path::to_owned).or_else(|| environment("MARTLET_CONFIG").map(Into::into));
+        let file = path.map(|path| read(&path)).transpose()?;
+        Self::gather(names, args, environment, file.as_deref())
+    }
+
+    /// The same from given parts.
+    pub(crate) fn gather(
+        names: &[&str],
+        args: &impl Serialize,
+        environment: impl Fn(&str) -> Option<String>,
+        file: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let names: Vec<&str> = names.iter().copied().chain(Common::NAMES).collect();
+        let file = Figment::from(Toml::string(file.unwrap_or_default()));
+        let in_file: Dict = file.extract().map_err(sentence)?;
+        if let Some(unknown) = in_file.keys().find(|name| !names.contains(&name.as_str())) {
+            return Err(Failure::usage(format!(
+                "there is no setting \"{unknown}\"; there are: {}",
+                names.join(", ")
+            )));
+        }
+        let figment = file
+            .merge(Serialized::defaults(from_environment(&names, environment)))
+            .merge(Serialized::defaults(args));
+        Ok(Self(figment))
+    }
+
+    /// The settings of one struct among them.
+    pub(crate) fn extract<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        self.0.extract().map_err(sentence)
+    }
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!("the settings in {} can't be read: {error}", path.display()))
+    })
+}
+
+/// Variables are text: only where a number is meant is text taken for one.
+fn from_environment(names: &[&str], environment: impl Fn(&str) -> Option<String>) -> Dict {
+    let mut dict = Dict::new();
+    for name in names {
+        let Some(text) = environment(&format!("MARTLET_{}", name.to_uppercase())) else {
+            continue;
+        };
+        let value = match text.parse::<u64>() {
+            Ok(number) if name.starts_with("max_") => Value::from(number),
+            _ => Value::from(text),
+        };
+        dict.insert((*name).to_owned(), value);
+    }
+    dict
+}
+
+/// What is wrong with the settings, and what would be right.
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+fn sentence(error: figment::Error) -> Failure {
+    let at = error.path.join(".");
+    Failure::usage(if at.is_empty() {
+        format!("the settings don't parse: {}", error.kind)
+    } else {
+        format!("the setting \"{at}\" is not valid: {}", error.kind)
+    })
+}
+
+/// A list, or in one text its items with commas between them.
+pub(crate) fn list<'de, D: Deserializer<'de>, T: From<String> + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        One(String),
+        Many(Vec<String>),
+    }
+    let items = match Form::deserialize(deserializer)? {
+        Form::One(text) => text.split(',').map(|item| item.trim().to_owned()).collect(),
+        Form::Many(items) => items,
+    };
+    Ok(items.into_iter().filter(|item| !item.is_empty()).map(T::from).collect())
+}
+
+/// A span of time.
+pub(crate) fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_span(&text).map_err(serde::de::Error::custom)
+}
+
+/// A number from the environment, for tests.
+pub(crate) fn number_from(variable: &str) -> Result<Option<u64>, Failure> {
+    let Ok(text) = std::env::var(variable) else {
+        return Ok(None);
+    };
+    let number = text.parse().map_err(|_| {
+        Failure::usage(format!("{variable} is \"{text}\", and should be a whole number"))
+    })?;
+    Ok(Some(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_common_setting_has_a_name() {
+        let printed = format!("{:#?}", Common::default());
+        let fields = printed.lines().filter_map(|line| line.trim().split_once(':'));
+        assert_eq!(fields.map(|(name, _)| name).collect::<Vec<_>>(), Common::NAMES);
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_those_that_there_are() {
+        let gathered = Told::gather(&["mine"], &CommonArgs::default(), |_| None, Some("yours = 1"));
+        let refusal = gathered.err().map(|failure| failure.to_string()).unwrap_or_default();
+        assert!(refusal.starts_with("there is no setting \"yours\"; there are: mine, header_"));
+    }
+
+    #[test]
+    fn the_common_settings_are_read_beside_others() {
+        let environment = |name: &str| match name {
+            "MARTLET_MAX_CONNECTIONS" => Some("7".to_owned()),
+            _ => None,
+        };
+        let file = "mine = 3\nheader_timeout = '1500ms'\nlog = 'warn'";
+        let told =
+            Told::gather(&["mine"], &CommonArgs::default(), environment, Some(file)).unwrap();
+        let common: Common = told.extract().unwrap();
+        assert_eq!((common.max_connections, common.log.as_str()), (7, "warn"));
+        assert_eq!(common.header_timeout, Duration::from_millis(1500));
+        assert!(Common { max_connections: 0, ..common }.check().is_err());
+    }
+}

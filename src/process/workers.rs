@@ -1,0 +1,33 @@
+//! How the background workers of a process go about it.
+
+use std::time::Duration;
+
+use martlet_replicator::{Pace, ReclaimOptions};
+
+use super::settings::number_from;
+use crate::failure::Failure;
+
+/// For tests only: garbage is due after so many milliseconds, and workers look again as often.
+const TEST_RECLAIM_GRACE_MS: &str = "MARTLET_TEST_RECLAIM_GRACE_MS";
+/// Workers rest at least so long.
+const REST_MIN: Duration = Duration::from_millis(50);
+
+/// How much of a hurry tests are in.
+pub(crate) fn hurry() -> Result<Option<Duration>, Failure> {
+    Ok(number_from(TEST_RECLAIM_GRACE_MS)?.map(Duration::from_millis))
+}
+
+/// How reclaim goes about it.
+pub(crate) fn reclaim(grace: Duration, hurry: Option<Duration>) -> ReclaimOptions {
+    let grace = hurry.unwrap_or(grace);
+    ReclaimOptions { grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX) }
+}
+
+/// How fast workers go.
+pub(crate) fn pace(hurry: Option<Duration>) -> Pace {
+    let mut pace = Pace::default();
+    if let Some(hurry) = hurry {
+        pace.idle_pause = hurry.max(REST_MIN);
+    }
+    pace
+}

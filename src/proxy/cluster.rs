@@ -1,0 +1,46 @@
+//! The object layer over the rings as they are: made at the start, told of newer ones as they come.
+
+use std::sync::Arc;
+
+use martlet_proxy::{Cluster, ObjectStore};
+use tokio::sync::watch;
+
+use crate::failure::Failure;
+use crate::membership::Member;
+use crate::membership::rings::Rings;
+use crate::process::listen::told;
+
+/// The cluster of these rings.
+pub(super) fn of(member: &Member, rings: &Rings) -> Result<Cluster, Failure> {
+    let index = rings.index().cloned().ok_or_else(|| Failure::refused("there is no index ring"))?;
+    let data: Vec<_> = rings.data().map(|(_, ring)| ring.clone()).collect();
+    if data.is_empty() {
+        return Err(Failure::usage(
+            "no data ring is known: name the one that martlet ring wrote beside the index ring, as in \
+             --ring data-0.ring",
+        ));
+    }
+    Cluster::new(index, data, member.backends(rings))
+        .map_err(|error| Failure::refused(format!("the rings make no cluster: {error}")))
+}
+
+/// Puts newer rings in place as they come, until `stop`.
+pub(super) async fn follow(
+    store: ObjectStore,
+    member: Arc<Member>,
+    mut changes: watch::Receiver<u64>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        tokio::select! {
+            () = told(&mut stop) => return,
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+        let rings = member.keeper.rings();
+        member.nodes.follow(&rings);
+        match of(&member, &rings) {
+            Ok(cluster) => store.set_cluster(cluster),
+            Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
+        }
+    }
+}

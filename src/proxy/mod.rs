@@ -1,0 +1,146 @@
+//! `martlet proxy`: the S3 door of a cluster, over storage nodes that are elsewhere.
+//!
+//! ```text
+//! S3 clients ─▶ listen ─▶ measure ─▶ s3compat ─▶ proxy ─▶ HttpBackend ─▶ storage nodes
+//!                                                  ▲
+//!                              newer rings ── membership
+//! ```
+//!
+//! It keeps nothing but rings: any number of proxies may stand side by side.
+
+mod cluster;
+mod operator;
+mod settings;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use martlet_proxy::ObjectStore;
+use martlet_replicator::Foreground;
+use martlet_s3compat::S3Service;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::operator::View;
+pub(crate) use self::settings::ProxyArgs;
+use self::settings::Settings;
+use crate::failure::Failure;
+use crate::membership::Member;
+use crate::process::door::store_options;
+use crate::process::folder::DataFolder;
+use crate::process::listen::{self, HEAD_BYTES_MAX, Limits};
+use crate::process::measure::Measured;
+use crate::process::metrics::{Metrics, Requests};
+use crate::process::operator::{self as admin, Operator, Parts};
+use crate::process::signals::Signals;
+use crate::process::token::AdminToken;
+use crate::process::{buckets, logging, objects, runtime};
+
+/// Runs a proxy until it is told to stop.
+pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
+    let settings = Settings::load(args)?;
+    logging::start(&settings.common)?;
+    runtime::run(serve(settings))
+}
+
+async fn serve(settings: Settings) -> Result<(), Failure> {
+    let mut signals = Signals::take()?;
+    let name = settings.member.name()?.to_owned();
+    let secret = settings.member.secret()?;
+    let (access_key, root_secret) = settings.root()?;
+    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
+    let member = Member::open(&settings.member, &secret, folder, None)?;
+    let changes = member.keeper.changes();
+    let cluster = cluster::of(&member, &member.keeper.rings())?;
+    let s3 = listen::bind(settings.door.s3_address, "--s3-address").await?;
+    let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
+    let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
+    let operator = Arc::new(Operator::new(tokens));
+    let answering = operator.clone().serve(admin, &settings.common);
+    // Nothing is stamped before it is known what time it is.
+    tokio::select! {
+        () = member.round() => {}
+        signal = signals.next() => {
+            tracing::info!(signal, "stopped before any node was asked");
+            return Ok(());
+        }
+    }
+    let store = ObjectStore::new(cluster, member.clock.clone(), store_options()?);
+    let root = (access_key, root_secret);
+    let idle = settings.common.body_idle_timeout;
+    let door = settings.door.open(store.clone(), member.clock.clone(), root, idle);
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(member.clone().keep_up(stopped.clone()));
+    tasks.spawn(cluster::follow(store.clone(), member.clone(), changes, stopped));
+    let running = Running { settings: &settings, name, member, store, door, operator, signals };
+    let outcome = running.run(s3).await;
+    stop.send_replace(true);
+    while tasks.join_next().await.is_some() {}
+    answering.end().await;
+    outcome
+}
+
+/// A proxy that knows its cluster.
+struct Running<'a> {
+    settings: &'a Settings,
+    name: String,
+    member: Arc<Member>,
+    store: ObjectStore,
+    door: S3Service,
+    operator: Arc<Operator>,
+    signals: Signals,
+}
+
+impl Running<'_> {
+    async fn run(self, listener: TcpListener) -> Result<(), Failure> {
+        let Self { settings, name, member, store, door, operator, mut signals } = self;
+        let address = listen::address_of(&listener)?;
+        let requests = Arc::new(Requests::new());
+        let nodes = member.clone();
+        operator.open(Parts {
+            health: Arc::new(View(member.clone())),
+            metrics: Metrics::default()
+                .with_requests(&requests)
+                .with_nodes(Arc::new(move || nodes.nodes.figures())),
+            routes: operator::status(&name, &operator, &member)
+                .merge(objects::extents_of(store.clone()))
+                .merge(buckets::routes(store)),
+        });
+        let service = Measured::new(door, requests, Arc::new(Foreground::default()));
+        let (stop, stopped) = watch::channel(false);
+        let drain = settings.common.drain_timeout;
+        let serving = listen::serve(listener, service, limits(settings), stopped, drain);
+        let task = tokio::spawn(serving);
+        announce(address);
+
+        let signal = signals.next().await;
+        tracing::info!(signal, "stopping: requests under way may finish");
+        operator.drain();
+        stop.send_replace(true);
+        tokio::select! {
+            _ = task => Ok(()),
+            signal = signals.next() => {
+                tracing::warn!(signal, "stopping at once");
+                std::process::exit(1);
+            }
+        }
+    }
+}
+
+fn limits(settings: &Settings) -> Limits {
+    Limits {
+        connections: settings.common.max_connections,
+        header_timeout: settings.common.header_timeout,
+        write_idle: settings.common.body_idle_timeout,
+        head_bytes: HEAD_BYTES_MAX,
+    }
+}
+
+fn announce(address: SocketAddr) {
+    println!("Martlet serves S3 at http://{address}");
+    if !address.ip().is_loopback() {
+        tracing::warn!(%address, "other machines can connect, and what they send is not encrypted");
+    }
+}

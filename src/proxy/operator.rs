@@ -1,0 +1,54 @@
+//! What the admin address of a proxy tells, and what can be set there.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::Router;
+use futures::FutureExt;
+
+use crate::membership::Member;
+use crate::membership::status;
+use crate::process::operator::{Condition, Health, Operator};
+
+/// How the cluster looks from a proxy.
+pub(super) struct View(pub(super) Arc<Member>);
+
+#[async_trait]
+impl Health for View {
+    async fn condition(&self) -> Condition {
+        let rings = self.0.keeper.rings();
+        let names = rings.index_nodes();
+        let (up, down): (Vec<&str>, Vec<&str>) = names
+            .iter()
+            .partition(|name| self.0.nodes.get(name).is_some_and(|it| it.history.answers()));
+        judge(&up, &down)
+    }
+}
+
+/// A proxy serves while more than half of the nodes that hold entries answer it.
+fn judge(up: &[&str], down: &[&str]) -> Condition {
+    let reasons = down.iter().map(|name| format!("the node {name} does not answer")).collect();
+    Condition { serves: up.len() > down.len(), reasons }
+}
+
+/// Where `martlet admin status` finds its answer.
+pub(super) fn status(name: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Router {
+    let none: status::AskLines = Arc::new(|| async { Vec::new() }.boxed());
+    status::route(&format!("proxy {name}"), operator, member, none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_is_ready_while_a_quorum_of_nodes_answers() {
+        assert!(!judge(&[], &[]).serves);
+        assert!(judge(&["a"], &[]).serves);
+        let one_out = judge(&["a", "b"], &["c"]);
+        assert!(one_out.serves);
+        assert_eq!(one_out.reasons, ["the node c does not answer"]);
+        assert!(!judge(&["a"], &["b", "c"]).serves);
+        assert!(!judge(&["a"], &["b"]).serves);
+    }
+}

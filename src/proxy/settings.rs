@@ -1,0 +1,111 @@
+//! What a proxy is told.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::membership::settings::{MemberArgs, MemberSettings};
+use crate::process::door::{DoorArgs, DoorSettings};
+use crate::process::settings::{Common, CommonArgs, Hidden, Told};
+
+/// Where the proxy remembers rings.
+pub(super) const DATA_DIR: &str = "martlet-proxy";
+/// Where operators ask.
+pub(super) const ADMIN_PORT: u16 = 9001;
+
+const AFTER_HELP: &str = "\
+Every setting can also come from the environment (MARTLET_NAME, MARTLET_S3_ADDRESS, …) or from a TOML \
+file; flags win over the environment, the environment over the file. The root credentials come from \
+MARTLET_ROOT_ACCESS_KEY and MARTLET_ROOT_SECRET_KEY, and must be the same for all proxies of a \
+cluster: there are none by default.
+
+A file:
+  name = \"p1\"
+  data_dir = \"/var/lib/martlet/p1\"
+  s3_address = \"10.0.0.9:9000\"
+  cluster_key_file = \"/etc/martlet/cluster.key\"
+  rings = [\"/etc/martlet/index.ring\", \"/etc/martlet/data-0.ring\"]
+
+Examples:
+  martlet proxy --config /etc/martlet/p1.toml
+  martlet proxy --name p1 --ring index.ring --ring data-0.ring --cluster-key-file cluster.key";
+
+/// Flags of `martlet proxy`.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ProxyArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    member: MemberArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    door: DoorArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    common: CommonArgs,
+}
+
+/// What a proxy is told.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) member: MemberSettings,
+    pub(super) door: DoorSettings,
+    pub(super) common: Common,
+}
+
+impl Settings {
+    /// The settings of a start with these flags.
+    pub(super) fn load(args: &ProxyArgs) -> Result<Self, Failure> {
+        let names = [&MemberSettings::NAMES[..], &DoorSettings::NAMES].concat();
+        Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
+    }
+
+    fn of(told: &Told) -> Result<Self, Failure> {
+        let (member, door, common): (MemberSettings, DoorSettings, Common) =
+            (told.extract()?, told.extract()?, told.extract()?);
+        common.check()?;
+        door.check(member.admin_address(ADMIN_PORT))?;
+        let settings = Self { member, door, common };
+        settings.root()?;
+        Ok(settings)
+    }
+
+    /// The key of the root identity.
+    pub(super) fn root(&self) -> Result<(&str, &Hidden), Failure> {
+        match (&self.door.root_access_key, &self.door.root_secret_key) {
+            (Some(access_key), Some(secret)) => Ok((access_key, secret)),
+            _ => Err(Failure::usage(
+                "no root credentials are given: set MARTLET_ROOT_ACCESS_KEY and \
+                 MARTLET_ROOT_SECRET_KEY, the same for all proxies of the cluster",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(file: &str) -> Result<Settings, Failure> {
+        let names = [&MemberSettings::NAMES[..], &DoorSettings::NAMES].concat();
+        Settings::of(&Told::gather(&names, &ProxyArgs::default(), |_| None, Some(file))?)
+    }
+
+    #[test]
+    fn there_are_no_credentials_by_default() {
+        let told = settings("name = 'p1'").unwrap_err().to_string();
+        assert!(told.contains("MARTLET_ROOT_SECRET_KEY"), "{told}");
+        let root = "root_access_key = 'root'\nroot_secret_key = '12345678'";
+        let given = settings(root).unwrap();
+        assert_eq!(given.root().unwrap().0, "root");
+        assert!(given.door.s3_address.ip().is_loopback());
+        let shared = format!("{root}\ns3_address = '127.0.0.1:9001'");
+        assert!(settings(&shared).unwrap_err().to_string().contains("can't share"));
+    }
+
+    #[test]
+    fn settings_of_other_roles_are_unknown() {
+        let told = settings("internal_address = '127.0.0.1:1'").unwrap_err().to_string();
+        assert!(told.contains("there is no setting \"internal_address\""), "{told}");
+    }
+}

@@ -1,0 +1,214 @@
+//! `martlet replicator`: the background workers of a cluster, over storage nodes that are elsewhere.
+//!
+//! ```text
+//! sync, update, reclaim, sweep ─▶ HttpBackend ─▶ storage nodes
+//!        ▲
+//!   newer rings ── membership
+//! ```
+//!
+//! Several may run side by side, each for some of the nodes; that two look after the same device is
+//! wasteful, and harmless.
+
+mod settings;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::Router;
+use futures::FutureExt;
+use martlet_replicator::{
+    Cluster, Foreground, OnceReport, Runner, Scope, SharedCluster, Standard, run_all_once,
+};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub(crate) use self::settings::ReplicatorArgs;
+use self::settings::Settings;
+use crate::failure::Failure;
+use crate::membership::rings::Rings;
+use crate::membership::{Member, status};
+use crate::process::folder::DataFolder;
+use crate::process::listen::told;
+use crate::process::metrics::{AskWorkers, Metrics};
+use crate::process::operator::{self as admin, Condition, Health, Operator, Parts};
+use crate::process::signals::Signals;
+use crate::process::{logging, runtime, tell, workers};
+
+/// Runs a replicator until it is told to stop, or once.
+pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
+    let settings = Settings::load(args)?;
+    logging::start(&settings.common)?;
+    if args.once { runtime::run(once(settings)) } else { runtime::run(serve(settings)) }
+}
+
+/// A replicator that knows its cluster.
+struct Opened {
+    name: String,
+    member: Arc<Member>,
+    cluster: SharedCluster,
+    standard: Standard,
+}
+
+async fn open(settings: &Settings) -> Result<Opened, Failure> {
+    let name = settings.member.name()?.to_owned();
+    let secret = settings.member.secret()?;
+    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
+    let member = Member::open(&settings.member, &secret, folder, None)?;
+    let rings = member.keeper.rings();
+    let scope = scope(&rings, &settings.nodes)?;
+    member.round().await;
+    let cluster = SharedCluster::new(cluster(&member, &member.keeper.rings())?);
+    let standard = Standard {
+        cluster: cluster.clone(),
+        clock: member.clock.clone(),
+        scope,
+        reclaim: workers::reclaim(settings.reclaim_grace, workers::hurry()?),
+        // Proxies may be writing: nothing goes before its commit window is over.
+        alone_since_ms: None,
+    };
+    Ok(Opened { name, member, cluster, standard })
+}
+
+fn scope(rings: &Rings, nodes: &[String]) -> Result<Scope, Failure> {
+    if let Some(unknown) = nodes.iter().find(|name| !rings.addresses().contains_key(*name)) {
+        let known: Vec<&str> = rings.addresses().keys().map(String::as_str).collect();
+        return Err(Failure::usage(format!(
+            "the rings have no node {unknown}; they have {}",
+            known.join(", ")
+        )));
+    }
+    Ok(if nodes.is_empty() { Scope::All } else { Scope::Nodes(nodes.to_vec()) })
+}
+
+fn cluster(member: &Member, rings: &Rings) -> Result<Cluster, Failure> {
+    let index = rings.index().cloned().ok_or_else(|| Failure::refused("there is no index ring"))?;
+    let data = rings.data().map(|(policy, ring)| (policy, ring.clone())).collect();
+    Ok(Cluster { index, data, nodes: member.backends(rings) })
+}
+
+async fn serve(settings: Settings) -> Result<(), Failure> {
+    let mut signals = Signals::take()?;
+    let secret = settings.member.secret()?;
+    let listener = admin::bind(settings.admin_address()).await?;
+    let operator = Arc::new(Operator::new(vec![secret.token]));
+    let answering = operator.clone().serve(listener, &settings.common);
+    let Opened { name, member, cluster, standard } = open(&settings).await?;
+    let mut runner = Runner::new(workers::pace(workers::hurry()?), Arc::new(Foreground::default()));
+    standard.start(&mut runner);
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow(cluster, member.clone(), stopped.clone()));
+    tasks.spawn(member.clone().keep_up(stopped));
+    let ask: AskWorkers = Arc::new(runner.statuses());
+    let nodes = member.clone();
+    operator.open(Parts {
+        health: Arc::new(View(member.clone())),
+        metrics: Metrics::default()
+            .with_workers(ask.clone())
+            .with_nodes(Arc::new(move || nodes.nodes.figures())),
+        routes: tell::workers(ask).merge(status(&name, &operator, &member)),
+    });
+    println!("Martlet replicator {name} runs");
+
+    let signal = signals.next().await;
+    tracing::info!(signal, "stopping: each worker may finish its step");
+    operator.drain();
+    stop.send_replace(true);
+    let end = async {
+        while tasks.join_next().await.is_some() {}
+        runner.stop().await;
+    };
+    tokio::select! {
+        () = end => {}
+        signal = signals.next() => {
+            tracing::warn!(signal, "stopping at once");
+            std::process::exit(1);
+        }
+    }
+    answering.end().await;
+    Ok(())
+}
+
+/// Puts newer rings in place as they come, until `stop`.
+async fn follow(shared: SharedCluster, member: Arc<Member>, mut stop: watch::Receiver<bool>) {
+    let mut changes = member.keeper.changes();
+    loop {
+        let rings = member.keeper.rings();
+        member.nodes.follow(&rings);
+        match cluster(&member, &rings) {
+            Ok(cluster) => shared.set(cluster),
+            Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
+        }
+        tokio::select! {
+            () = told(&mut stop) => return,
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Runs each worker to its end.
+async fn once(settings: Settings) -> Result<(), Failure> {
+    let Opened { standard, .. } = open(&settings).await?;
+    let reports = run_all_once(&mut standard.workers(), |_, _| {}).await;
+    let unfinished: Vec<&str> =
+        reports.iter().filter(|report| !report.ended).map(|report| report.name).collect();
+    for report in &reports {
+        println!("{}", line(report));
+    }
+    if unfinished.is_empty() {
+        return Ok(());
+    }
+    let names = unfinished.join(", ");
+    Err(Failure::refused(format!("not everything could be done ({names}): run it again")))
+}
+
+fn line(report: &OnceReport) -> String {
+    let OnceReport { name, totals, error, ended } = report;
+    let end = match (ended, error) {
+        (true, None) => "done".to_owned(),
+        (true, Some(error)) => format!("done, after: {error}"),
+        (false, Some(error)) => format!("given up: {error}"),
+        (false, None) => "given up".to_owned(),
+    };
+    format!(
+        "{name}: {} looked at, {} extents freed, {} kept, {} waiting; {end}",
+        totals.items, totals.freed, totals.kept, totals.backlog
+    )
+}
+
+/// How the cluster looks from a replicator: it works while anybody answers.
+struct View(Arc<Member>);
+
+#[async_trait]
+impl Health for View {
+    async fn condition(&self) -> Condition {
+        let nodes = self.0.nodes.all();
+        let silent = nodes.iter().filter(|node| !node.history.answers());
+        let reasons =
+            silent.map(|node| format!("the node {} does not answer", node.name)).collect();
+        Condition { serves: nodes.iter().any(|node| node.history.answers()), reasons }
+    }
+}
+
+/// Where `martlet admin status` finds its answer.
+fn status(name: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Router {
+    let none: status::AskLines = Arc::new(|| async { Vec::new() }.boxed());
+    status::route(&format!("replicator {name}"), operator, member, none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::rings::RingName;
+    use crate::membership::rings::testing::ring;
+
+    #[test]
+    fn it_looks_after_nodes_of_the_rings_only() {
+        let rings = Rings::new([(RingName::Index, ring(0, 2))].into()).unwrap();
+        assert_eq!(scope(&rings, &[]).unwrap(), Scope::All);
+        let one = vec!["n2".to_owned()];
+        assert_eq!(scope(&rings, &one).unwrap(), Scope::Nodes(one));
+        let refusal = scope(&rings, &["n9".to_owned()]).unwrap_err().to_string();
+        assert!(refusal.contains("they have n1, n2"), "{refusal}");
+    }
+}

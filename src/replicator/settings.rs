@@ -1,0 +1,117 @@
+//! What a replicator is told.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::membership::settings::{MemberArgs, MemberSettings};
+use crate::process::settings::{Common, CommonArgs, Told, list, span};
+
+/// Where the replicator remembers rings.
+pub(super) const DATA_DIR: &str = "martlet-replicator";
+/// Where operators ask.
+pub(super) const ADMIN_PORT: u16 = 6301;
+
+const AFTER_HELP: &str = "\
+Every setting can also come from the environment (MARTLET_NAME, MARTLET_NODES, …) or from a TOML file; \
+flags win over the environment, the environment over the file.
+
+A file for a replicator beside the storage node n1:
+  name = \"r1\"
+  data_dir = \"/var/lib/martlet/r1\"
+  cluster_key_file = \"/etc/martlet/cluster.key\"
+  rings = [\"/etc/martlet/index.ring\", \"/etc/martlet/data-0.ring\"]
+  nodes = [\"n1\"]
+
+Examples:
+  martlet replicator --config /etc/martlet/r1.toml
+  martlet replicator --config /etc/martlet/r1.toml --once     run each worker to its end, and exit";
+
+/// Flags of `martlet replicator`.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ReplicatorArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    member: MemberArgs,
+    /// Node whose devices it looks after; repeat it for several [default: all]
+    #[arg(long = "node", value_name = "NAME")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    nodes: Vec<String>,
+    /// Run each worker to its end, say what it did, and exit
+    #[arg(long)]
+    #[serde(skip)]
+    pub(super) once: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    common: CommonArgs,
+}
+
+/// What a replicator is told.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub(super) struct Settings {
+    /// Nodes whose devices it looks after; none means all.
+    #[serde(deserialize_with = "list")]
+    pub(super) nodes: Vec<String>,
+    /// How long readers of an overwritten object may still finish.
+    #[serde(deserialize_with = "span")]
+    pub(super) reclaim_grace: Duration,
+    #[serde(skip)]
+    pub(super) member: MemberSettings,
+    #[serde(skip)]
+    pub(super) common: Common,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            reclaim_grace: Duration::from_mins(5),
+            member: MemberSettings::default(),
+            common: Common::default(),
+        }
+    }
+}
+
+const NAMES: [&str; 2] = ["nodes", "reclaim_grace"];
+
+impl Settings {
+    /// The settings of a start with these flags.
+    pub(super) fn load(args: &ReplicatorArgs) -> Result<Self, Failure> {
+        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
+        Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
+    }
+
+    fn of(told: &Told) -> Result<Self, Failure> {
+        let settings = Self { member: told.extract()?, common: told.extract()?, ..told.extract()? };
+        settings.common.check()?;
+        Ok(settings)
+    }
+
+    /// Where operators ask.
+    pub(super) fn admin_address(&self) -> SocketAddr {
+        self.member.admin_address(ADMIN_PORT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_read_in_all_their_forms() {
+        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
+        let nodes = |file: &str| {
+            let args = ReplicatorArgs::default();
+            let told = Told::gather(&names, &args, |_| None, Some(file)).unwrap();
+            Settings::of(&told).unwrap().nodes
+        };
+        assert!(nodes("name = 'r1'").is_empty());
+        assert_eq!(nodes("nodes = ['n1', 'n2']"), ["n1", "n2"]);
+        assert_eq!(nodes("nodes = 'n1, n2'"), ["n1", "n2"]);
+    }
+}

@@ -1,0 +1,78 @@
+//! Which of the rings' devices this node opens, and which it should and doesn't.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use martlet_protocol::DeviceId;
+
+use crate::failure::Failure;
+use crate::membership::rings::Rings;
+
+/// The devices that are given, by their ids in the rings.
+pub(super) fn by_id(
+    rings: &Rings,
+    node: &str,
+    given: &BTreeMap<String, PathBuf>,
+) -> Result<BTreeMap<DeviceId, PathBuf>, Failure> {
+    let named = rings.devices_of(node);
+    if named.is_empty() {
+        let nodes: Vec<&str> = rings.addresses().keys().map(String::as_str).collect();
+        return Err(Failure::refused(format!(
+            "the rings name no device of the node {node}; they name the nodes {}: give this node the \
+             name that it has there, or add its devices with martlet ring",
+            nodes.join(", ")
+        )));
+    }
+    let mut devices = BTreeMap::new();
+    for (name, path) in given {
+        let id = named.get(name).ok_or_else(|| {
+            let names: Vec<&str> = named.keys().map(String::as_str).collect();
+            Failure::refused(format!(
+                "the rings have no device {name} on the node {node}, only {}: give the device the name \
+                 that it has there, or add it with martlet ring",
+                names.join(", ")
+            ))
+        })?;
+        devices.insert(*id, path.clone());
+    }
+    Ok(devices)
+}
+
+/// Devices of this node in the rings that it was not told where to find.
+pub(super) fn missing(
+    rings: &Rings,
+    node: &str,
+    opened: &BTreeMap<DeviceId, PathBuf>,
+) -> Vec<String> {
+    let named = rings.devices_of(node).into_iter();
+    named.filter(|(_, id)| !opened.contains_key(id)).map(|(name, _)| name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::membership::rings::RingName;
+    use crate::membership::rings::testing::ring;
+
+    fn given(names: &[&str]) -> BTreeMap<String, PathBuf> {
+        names.iter().map(|name| ((*name).to_owned(), PathBuf::from("/x"))).collect()
+    }
+
+    #[test]
+    fn devices_are_known_by_their_names_in_the_rings() {
+        let rings = Rings::new([(RingName::Index, ring(0, 3))].into()).unwrap();
+        let devices = by_id(&rings, "n2", &given(&["d1"])).unwrap();
+        assert_eq!(devices, BTreeMap::from([(DeviceId(1), "/x".into())]));
+        assert!(missing(&rings, "n2", &devices).is_empty());
+        assert_eq!(missing(&rings, "n2", &BTreeMap::new()), ["d1"]);
+    }
+
+    #[test]
+    fn strangers_are_told_who_there_is() {
+        let rings = Rings::new([(RingName::Index, ring(0, 2))].into()).unwrap();
+        let refusal = by_id(&rings, "n9", &given(&["d1"])).unwrap_err().to_string();
+        assert!(refusal.contains("they name the nodes n1, n2"), "{refusal}");
+        let refusal = by_id(&rings, "n1", &given(&["d1", "sdz"])).unwrap_err().to_string();
+        assert!(refusal.contains("no device sdz on the node n1, only d1"), "{refusal}");
+    }
+}

@@ -1,0 +1,214 @@
+//! `martlet storage-node`: the devices of one machine, served to the other members of a cluster.
+//!
+//! ```text
+//! proxies, replicators ─▶ guarded ─┬─ router ─▶ Backend ─▶ storage-node
+//! other storage nodes ──▶          └─ routes: rings, introductions
+//! ```
+//!
+//! It opens from the cheap refusals to the expensive work: settings, key, folder, rings, sockets, the
+//! others' time, devices. Its devices introduce themselves to the other nodes once it serves; new
+//! ones get their votes then (rule G1).
+
+mod devices;
+mod given;
+mod operator;
+mod settings;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::middleware::from_fn_with_state;
+use martlet_protocol::DeviceId;
+use martlet_protocol::http::{
+    ServeOptions, ServerOptions, Tls, guarded, router, serve as serve_members,
+};
+use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode, Uuid};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::operator::Opened;
+use self::settings::Settings;
+pub(crate) use self::settings::StorageNodeArgs;
+use crate::failure::Failure;
+use crate::membership::Member;
+use crate::membership::introduce::Introducer;
+use crate::membership::key::ClusterSecret;
+use crate::membership::peers::Peers;
+use crate::membership::routes::{self, Host};
+use crate::process::folder::DataFolder;
+use crate::process::metrics::Metrics;
+use crate::process::operator::{self as admin, Operator, Parts};
+use crate::process::signals::Signals;
+use crate::process::{listen, logging, runtime};
+use crate::units::Size;
+
+/// Index blocks kept in memory, and index writes gathered there, for all devices together.
+const BLOCK_CACHE_BYTES: usize = 32 << 20;
+const WRITE_BUFFER_BYTES: usize = 40 << 20;
+
+/// Runs a storage node until it is told to stop.
+pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
+    let settings = Settings::load(args)?;
+    logging::start(&settings.common)?;
+    runtime::run(serve(settings))
+}
+
+async fn serve(settings: Settings) -> Result<(), Failure> {
+    let mut signals = Signals::take()?;
+    let name: Arc<str> = settings.member.name()?.into();
+    let secret = settings.member.secret()?;
+    let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
+    let member = Member::open(&settings.member, &secret, folder.clone(), Some(&name))?;
+    let devices = Arc::new(devices::by_id(&member.keeper.rings(), &name, &settings.devices)?);
+    let peers = Arc::new(Peers::load(&folder)?);
+    let internal = listen::bind(settings.internal_address, "--internal-address").await?;
+    let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
+    let operator = Arc::new(Operator::new(vec![secret.token]));
+    let answering = operator.clone().serve(admin, &settings.common);
+    let opening = async {
+        // What is opened judges and dates by the cluster's time.
+        member.round().await;
+        open(&settings, &member, &devices).await
+    };
+    let node = tokio::select! {
+        opened = opening => opened?,
+        signal = signals.next() => {
+            tracing::info!(signal, "stopped before the devices were open");
+            return Ok(());
+        }
+    };
+    let opened = Opened { name: name.clone(), member: member.clone(), node, devices };
+    let host = Host { name, member, peers, folder };
+    let running = Running { settings: &settings, secret, opened, host, operator, signals };
+    let outcome = running.run(internal).await;
+    answering.end().await;
+    outcome
+}
+
+async fn open(
+    settings: &Settings,
+    member: &Member,
+    devices: &BTreeMap<DeviceId, PathBuf>,
+) -> Result<Arc<StorageNode>, Failure> {
+    let reserve = settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes));
+    let config = |(id, path): (&DeviceId, &PathBuf)| {
+        tracing::info!(device = %id, path = %path.display(), "opening a device");
+        DeviceConfig { reserve, ..DeviceConfig::new(*id, path) }
+    };
+    let configs = devices.iter().map(config).collect();
+    // Devices of another cluster are refused: all rings of a cluster's index share a lineage.
+    let cluster = member.keeper.rings().index().map(|ring| Uuid(ring.identity().lineage));
+    let options = NodeOptions {
+        clock: member.clock.clone(),
+        cluster,
+        votes_when_new: false,
+        block_cache_bytes: BLOCK_CACHE_BYTES,
+        write_buffer_bytes: WRITE_BUFFER_BYTES,
+        ..NodeOptions::default()
+    };
+    tokio::task::spawn_blocking(move || StorageNode::open(configs, options))
+        .await
+        .map_err(|error| Failure::refused(format!("opening the devices failed: {error}")))?
+        .map(Arc::new)
+        .map_err(|error| Failure::refused(format!("no device could be opened: {error}")))
+}
+
+/// A storage node whose devices are open.
+struct Running<'a> {
+    settings: &'a Settings,
+    secret: ClusterSecret,
+    opened: Opened,
+    host: Host,
+    operator: Arc<Operator>,
+    signals: Signals,
+}
+
+impl Running<'_> {
+    async fn run(self, internal: TcpListener) -> Result<(), Failure> {
+        let address = listen::address_of(&internal)?;
+        let (stop, stopped) = watch::channel(false);
+        let tls = self.settings.member.tls()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut tasks = self.start(internal, tls, &stopped);
+        let Self { opened, operator, mut signals, .. } = self;
+        println!("Martlet storage node {} listens at {scheme}://{address}", opened.name);
+
+        let signal = signals.next().await;
+        tracing::info!(signal, "stopping: requests under way may finish");
+        operator.drain();
+        stop.send_replace(true);
+        let close = async {
+            while tasks.join_next().await.is_some() {}
+            opened.node.shutdown().await.map_err(|error| {
+                Failure::refused(format!("a device could not be closed in good order: {error}"))
+            })
+        };
+        tokio::select! {
+            closed = close => closed,
+            signal = signals.next() => {
+                tracing::warn!(signal, "stopping at once");
+                std::process::exit(1);
+            }
+        }
+    }
+
+    /// Starts everything that goes on until it is told to stop.
+    fn start(
+        &self,
+        internal: TcpListener,
+        tls: Option<Tls>,
+        stopped: &watch::Receiver<bool>,
+    ) -> JoinSet<()> {
+        let Opened { member, node, .. } = &self.opened;
+        let options =
+            ServerOptions { in_flight_max: self.settings.max_requests, ..ServerOptions::default() };
+        let announcing = member.clone();
+        let given = from_fn_with_state(self.opened.devices.clone(), given::only);
+        let app = guarded(
+            router(node.clone(), options).layer(given).merge(routes::router(self.host.clone())),
+            self.secret.key.clone(),
+            member.own_clock.clone(),
+            Arc::new(move || announcing.keeper.announcement()),
+        );
+        let drain = self.settings.common.drain_timeout;
+        let serving = ServeOptions { drain, tls, ..ServeOptions::default() };
+        let mut tasks = JoinSet::new();
+        let mut stop = stopped.clone();
+        let until = async move { listen::told(&mut stop).await };
+        tasks.spawn(serve_members(internal, app, serving, until));
+        tasks.spawn(member.clone().keep_up(stopped.clone()));
+        tasks.spawn(Introducer::new(self.host.clone(), node.clone()).run(stopped.clone()));
+        tasks.spawn(watch_rings(self.opened.clone(), stopped.clone()));
+        let figures = node.clone();
+        let nodes = member.clone();
+        self.operator.open(Parts {
+            health: Arc::new(self.opened.clone()),
+            metrics: Metrics::default()
+                .with_devices(Arc::new(move || figures.metrics().devices))
+                .with_nodes(Arc::new(move || nodes.nodes.figures())),
+            routes: operator::status(&self.operator, &self.opened),
+        });
+        tasks
+    }
+}
+
+/// Tells people of devices that the rings give this node and that it was not given.
+async fn watch_rings(opened: Opened, mut stop: watch::Receiver<bool>) {
+    let mut changes = opened.member.keeper.changes();
+    loop {
+        let rings = opened.member.keeper.rings();
+        for device in devices::missing(&rings, &opened.name, &opened.devices) {
+            tracing::error!(
+                device,
+                "the rings have a device of this node that it was not given: name it in [devices] and \
+                 start again"
+            );
+        }
+        tokio::select! {
+            () = listen::told(&mut stop) => return,
+            changed = changes.changed() => if changed.is_err() { return },
+        }
+    }
+}

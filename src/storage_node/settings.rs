@@ -1,0 +1,181 @@
+//! What a storage node is told.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::failure::Failure;
+use crate::membership::settings::{MemberArgs, MemberSettings};
+use crate::process::settings::{Common, CommonArgs, Told};
+use crate::units::Size;
+
+/// Where the node remembers rings and peers.
+pub(super) const DATA_DIR: &str = "martlet-storage-node";
+/// Where operators ask.
+pub(super) const ADMIN_PORT: u16 = 6201;
+
+const AFTER_HELP: &str = "\
+Every setting can also come from the environment (MARTLET_NAME, MARTLET_INTERNAL_ADDRESS, …) or from a \
+TOML file; flags win over the environment, the environment over the file. A file for a node with two \
+disks:
+
+  name = \"n1\"
+  data_dir = \"/var/lib/martlet/n1\"
+  internal_address = \"10.0.0.1:6200\"
+  cluster_key_file = \"/etc/martlet/cluster.key\"
+  rings = [\"/etc/martlet/index.ring\", \"/etc/martlet/data-0.ring\"]
+  [devices]
+  sdb = \"/mnt/sdb\"
+  sdc = \"/mnt/sdc\"
+
+Examples:
+  martlet storage-node --config /etc/martlet/n1.toml
+  martlet storage-node --name n1 --device sdb=/mnt/sdb --ring index.ring --ring data-0.ring \\
+      --cluster-key-file cluster.key";
+
+/// Flags of `martlet storage-node`.
+#[derive(Args, Clone, Debug, Default, Serialize)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct StorageNodeArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    member: MemberArgs,
+    /// Where other members of the cluster connect [default: 127.0.0.1:6200]
+    #[arg(long, value_name = "HOST:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    internal_address: Option<SocketAddr>,
+    /// A device: its name in the rings, and its folder; repeat it for each disk
+    #[arg(long = "device", value_name = "NAME=DIR")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    common: CommonArgs,
+}
+
+/// What a storage node is told.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub(crate) struct Settings {
+    /// Where other members connect.
+    pub(super) internal_address: SocketAddr,
+    /// Folders of the devices, by their names in the rings.
+    #[serde(deserialize_with = "devices")]
+    pub(super) devices: BTreeMap<String, PathBuf>,
+    /// Bytes of each device that are kept for deletes and the index; none means what the storage
+    /// node takes for right.
+    pub(super) reserve: Option<Size>,
+    /// Requests of other members at a time; more are told to come again.
+    pub(super) max_requests: usize,
+    #[serde(skip)]
+    pub(super) member: MemberSettings,
+    #[serde(skip)]
+    pub(super) common: Common,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            internal_address: SocketAddr::from(([127, 0, 0, 1], 6200)),
+            devices: BTreeMap::new(),
+            reserve: None,
+            max_requests: 1024,
+            member: MemberSettings::default(),
+            common: Common::default(),
+        }
+    }
+}
+
+const NAMES: [&str; 4] = ["internal_address", "devices", "reserve", "max_requests"];
+
+impl Settings {
+    /// The settings of a start with these flags.
+    pub(super) fn load(args: &StorageNodeArgs) -> Result<Self, Failure> {
+        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
+        Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
+    }
+
+    fn of(told: &Told) -> Result<Self, Failure> {
+        let settings = Self { member: told.extract()?, common: told.extract()?, ..told.extract()? };
+        settings.common.check()?;
+        if settings.max_requests == 0 {
+            return Err(Failure::usage("max_requests starts at 1: at 0 nobody could ask"));
+        }
+        if settings.devices.is_empty() {
+            return Err(Failure::usage(
+                "no device is given: name each as the rings do, with its folder, as in \
+                 --device sdb=/mnt/sdb",
+            ));
+        }
+        Ok(settings)
+    }
+}
+
+/// A table of names and folders, or a text or list of `NAME=DIR`.
+fn devices<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, PathBuf>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Table(BTreeMap<String, PathBuf>),
+        Text(String),
+        List(Vec<String>),
+    }
+    let items = match Form::deserialize(d)? {
+        Form::Table(devices) => return Ok(devices),
+        Form::Text(text) => text.split(',').map(|item| item.trim().to_owned()).collect(),
+        Form::List(items) => items,
+    };
+    let mut devices = BTreeMap::new();
+    for item in items.iter().filter(|item| !item.is_empty()) {
+        let parts = item.split_once('=').filter(|(name, dir)| !name.is_empty() && !dir.is_empty());
+        let (name, dir) = parts.ok_or_else(|| {
+            serde::de::Error::custom(format!("\"{item}\" should be NAME=DIR, as in sdb=/mnt/sdb"))
+        })?;
+        if devices.insert(name.to_owned(), PathBuf::from(dir)).is_some() {
+            let twice = format!("the device {name} is given twice");
+            return Err(serde::de::Error::custom(twice));
+        }
+    }
+    Ok(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(
+        args: &StorageNodeArgs,
+        variable: Option<&str>,
+        file: &str,
+    ) -> Result<Settings, Failure> {
+        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
+        let environment =
+            |name: &str| variable.filter(|_| name == "MARTLET_DEVICES").map(str::to_owned);
+        Settings::of(&Told::gather(&names, args, environment, Some(file))?)
+    }
+
+    #[test]
+    fn devices_are_read_in_all_their_forms() {
+        let wanted = BTreeMap::from([("a".to_owned(), "/x".into()), ("b".to_owned(), "/y".into())]);
+        let none = StorageNodeArgs::default();
+        let flags = StorageNodeArgs { devices: vec!["a=/x".into(), "b=/y".into()], ..none.clone() };
+        let table = "name = 'n'\n[devices]\na = '/x'\nb = '/y'";
+        assert_eq!(settings(&none, None, table).unwrap().devices, wanted);
+        assert_eq!(settings(&none, Some("a=/x, b=/y"), "").unwrap().devices, wanted);
+        assert_eq!(settings(&flags, Some("c=/z"), "[devices]\nd = '/z'").unwrap().devices, wanted);
+    }
+
+    #[test]
+    fn mistakes_are_told() {
+        let told =
+            |file: &str| settings(&StorageNodeArgs::default(), None, file).unwrap_err().to_string();
+        assert!(told("").contains("--device sdb=/mnt/sdb"));
+        assert!(told("devices = 'sdb'").contains("NAME=DIR"));
+        assert!(told("devices = 'a=/x,a=/y'").contains("twice"));
+        assert!(told("port = 1").contains("internal_address"));
+        assert!(told("max_requests = 0\ndevices = 'a=/x'").contains("max_requests"));
+    }
+}
