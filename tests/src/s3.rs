@@ -9,6 +9,7 @@ use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
+use hyper::http::request::Builder;
 use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::TokioIo;
 use martlet_protocol::{Clock, SystemClock};
@@ -117,7 +118,18 @@ impl S3 {
 
     /// Sends a signed request. Path and query of `target` are in their canonical form.
     pub async fn send(&mut self, method: &str, target: &str, body: Bytes) -> Result<Reply, Lost> {
-        let request = self.request(method, target, body);
+        self.send_with(method, target, &[], body).await
+    }
+
+    /// Sends a signed request with more headers, which are signed too. Their names are lower case.
+    pub async fn send_with(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Reply, Lost> {
+        let request = self.request_with(method, target, headers, body);
         let outcome = self.exchange(request).await;
         if outcome.is_err() {
             self.connection = None;
@@ -127,18 +139,29 @@ impl S3 {
 
     /// The request, signed by its headers.
     pub fn request(&self, method: &str, target: &str, body: Bytes) -> Request<Full<Bytes>> {
+        self.request_with(method, target, &[], body)
+    }
+
+    /// The request with more headers, signed by all of them.
+    pub fn request_with(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Request<Full<Bytes>> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let (date, authorization) = self.sign(method, path, query);
-        Request::builder()
+        let (date, authorization) = self.sign(method, path, query, headers);
+        let request = Request::builder()
             .method(method)
             .uri(target)
             .header("host", self.address.to_string())
             .header("content-length", body.len())
             .header("x-amz-content-sha256", UNSIGNED)
             .header("x-amz-date", date)
-            .header("authorization", authorization)
-            .body(Full::new(body))
-            .unwrap()
+            .header("authorization", authorization);
+        let add = |request: Builder, (name, value): &(&str, &str)| request.header(*name, *value);
+        headers.iter().fold(request, add).body(Full::new(body)).unwrap()
     }
 
     /// The head of a request as it goes over the wire, for tests that send it by hand.
@@ -152,16 +175,25 @@ impl S3 {
         head + "\r\n"
     }
 
-    fn sign(&self, method: &str, path: &str, query: &str) -> (String, String) {
+    fn sign(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        headers: &[(&str, &str)],
+    ) -> (String, String) {
         let now = UNIX_EPOCH + Duration::from_millis(SystemClock.now_ms());
         let date = OffsetDateTime::from(now)
             .format(format_description!("[year][month][day]T[hour][minute][second]Z"))
             .unwrap();
-        let (host, names) = (self.address, "host;x-amz-content-sha256;x-amz-date");
-        let canonical = format!(
-            "{method}\n{path}\n{query}\nhost:{host}\nx-amz-content-sha256:{UNSIGNED}\n\
-             x-amz-date:{date}\n\n{names}\n{UNSIGNED}"
-        );
+        let host = self.address.to_string();
+        let own = [("host", &*host), ("x-amz-content-sha256", UNSIGNED), ("x-amz-date", &date)];
+        let mut signed = [&own[..], headers].concat();
+        signed.sort_unstable();
+        let names = signed.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
+        let lines = signed.iter().map(|(name, value)| [name, ":", value, "\n"].concat());
+        let lines = lines.collect::<Vec<_>>().concat();
+        let canonical = format!("{method}\n{path}\n{query}\n{lines}\n{names}\n{UNSIGNED}");
         let scope = format!("{}/{REGION}/s3/aws4_request", &date[..8]);
         let hash = hex::encode(Sha256::digest(canonical));
         let key = generate_signing_key(&self.secret_key, now, REGION, "s3");
@@ -189,9 +221,13 @@ impl S3 {
 
 /// Sends an unsigned request on a connection of its own.
 pub async fn plain(address: SocketAddr, path: &str) -> Result<Reply, Lost> {
-    let mut connection = connect(address).await?;
     let request = Request::get(path).header("host", address.to_string());
-    let request = request.body(Full::default()).unwrap();
+    exchange(address, request.body(Full::default()).unwrap()).await
+}
+
+/// Sends a request as it is, on a connection of its own.
+pub async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Reply, Lost> {
+    let mut connection = connect(address).await?;
     collect(connection.send_request(request).await.map_err(lost)?).await
 }
 

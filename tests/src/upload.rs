@@ -33,16 +33,22 @@ impl Upload {
         self.tags.push((number, tag.to_owned()));
     }
 
-    /// Completes it with the parts taken note of.
-    pub async fn complete(mut self, client: &mut S3) -> Reply {
-        self.tags.sort();
+    /// Target and body of the request that completes it with the parts taken note of.
+    pub fn completion(&self) -> (String, String) {
+        let mut tags = self.tags.clone();
+        tags.sort();
         let mut document = "<CompleteMultipartUpload>".to_owned();
-        for (number, tag) in &self.tags {
+        for (number, tag) in &tags {
             let part = format_args!("<PartNumber>{number}</PartNumber><ETag>{tag}</ETag>");
             let _ = write!(document, "<Part>{part}</Part>");
         }
         document.push_str("</CompleteMultipartUpload>");
-        let target = format!("{}?uploadId={}", self.object, self.id);
+        (format!("{}?uploadId={}", self.object, self.id), document)
+    }
+
+    /// Completes it.
+    pub async fn complete(self, client: &mut S3) -> Reply {
+        let (target, document) = self.completion();
         let reply = client.send("POST", &target, document.into()).await.unwrap();
         assert_eq!((reply.status, reply.all("Code")), (200, Vec::new()), "{}", reply.text());
         reply

@@ -1,0 +1,94 @@
+//! What a listing must show: keys in order, each once, within its bounds; every key that was
+//! acknowledged before it began and that no delete can have taken since; no key that never was, or
+//! whose delete was acknowledged before and that nobody can have written since (rules R5 and L1).
+
+use super::history::{Call, Found, History, Listing, Operation, Outcome};
+use super::violation::Violation;
+
+/// Checks every listing.
+pub fn check(history: &History) -> Result<(), Violation> {
+    let keys = history.by_key();
+    for operation in &history.operations {
+        let (Call::List, Outcome::Listed(listing)) = (&operation.call, &operation.outcome) else {
+            continue;
+        };
+        shape(operation, listing)?;
+        for found in &listing.found {
+            let writes = keys.get(found.key.as_str()).map_or(&[][..], Vec::as_slice);
+            may_be_there(operation, found, writes)?;
+        }
+        for (key, operations) in &keys {
+            let asked = key.starts_with(&operation.key) && listing.covers(key);
+            if asked && listing.of(key).is_none() {
+                may_be_absent(operation, key, operations)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// In ascending order without repetition, all above where it began and below its prefix.
+fn shape(operation: &Operation, listing: &Listing) -> Result<(), Violation> {
+    let wrong = |kind, said| Err(Violation::new(kind, said, &[operation]));
+    for pair in listing.found.windows(2) {
+        let (one, next) = (&pair[0].key, &pair[1].key);
+        if one == next {
+            return wrong("listed twice", format!("{one:?} comes twice"));
+        }
+        if one > next {
+            return wrong("out of order", format!("{next:?} comes after {one:?}"));
+        }
+    }
+    let outside = |found: &&Found| {
+        !found.key.starts_with(&operation.key) || found.key.as_str() <= listing.after.as_str()
+    };
+    match listing.found.iter().find(outside) {
+        Some(found) => wrong("out of bounds", format!("{:?} was not asked for", found.key)),
+        None => Ok(()),
+    }
+}
+
+fn may_be_there(
+    listing: &Operation,
+    found: &Found,
+    operations: &[&Operation],
+) -> Result<(), Violation> {
+    let key = &found.key;
+    let wrote = |it: &&&Operation| it.call.writes().is_some() && it.may_have_written();
+    let mut writes = operations.iter().filter(wrote).filter(|write| !listing.precedes(write));
+    if writes.clone().next().is_none() {
+        let said = format!("{key:?} is listed, but nobody wrote it");
+        return Err(Violation::new("invented", said, &[listing]));
+    }
+    let deletes = operations
+        .iter()
+        .filter(|it| it.call.deletes() && it.outcome == Outcome::Done && it.precedes(listing));
+    let Some(last) = deletes.max_by_key(|delete| delete.invoked_at) else { return Ok(()) };
+    if writes.all(|write| write.precedes(last)) {
+        let said = format!("{key:?} is listed after its delete was acknowledged");
+        return Err(Violation::new("resurrected", said, &[last, listing]));
+    }
+    Ok(())
+}
+
+fn may_be_absent(
+    listing: &Operation,
+    key: &str,
+    operations: &[&Operation],
+) -> Result<(), Violation> {
+    let before = operations.iter().filter(|write| {
+        write.call.writes().is_some() && write.is_acknowledged_write() && write.precedes(listing)
+    });
+    let Some(last) = before.max_by_key(|write| write.invoked_at) else { return Ok(()) };
+    let may_delete = |it: &&Operation| {
+        it.call.deletes() && it.may_have_written() && !it.precedes(last) && !listing.precedes(it)
+    };
+    if operations.iter().any(may_delete) {
+        return Ok(());
+    }
+    let said = format!("{key:?} is not listed, though its write was acknowledged before");
+    Err(Violation::new("missing from a listing", said, &[last, listing]))
+}
+
+#[cfg(test)]
+mod tests;

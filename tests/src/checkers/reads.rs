@@ -1,0 +1,153 @@
+//! What a single read can show to be wrong: a write that got lost, a delete undone, a value that is
+//! old, was never written or was refused; and two reads of which the later saw the older.
+//!
+//! Each rule looks at pairs and triples of operations of one key, so it is weaker than the search
+//! of [`super::registers`], linear in the reads, and says which promise is broken.
+
+use super::history::{Call, History, Operation, Outcome, Value};
+use super::violation::Violation;
+
+/// Whose reads may not go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Among {
+    /// Those of everyone: what one client saw, all see from then on.
+    Everyone,
+    /// Those of each client by itself, as `x-martlet-read-after` promises.
+    EachClient,
+}
+
+/// Checks every read, listings included.
+pub fn check(history: &History) -> Result<(), Violation> {
+    invented(history)?;
+    older_than_acknowledged(history)?;
+    going_back(history, Among::Everyone)
+}
+
+/// No read shows a value that nobody wrote to that key, or whose write failed, was refused or had
+/// not been sent.
+pub fn invented(history: &History) -> Result<(), Violation> {
+    each_read(history, |key, read, value, operations| {
+        let Some(value) = value else { return Ok(()) };
+        let Some(write) = write_of(operations, value) else {
+            let said = format!("{value} was read under {key:?}, where nobody wrote it");
+            return Err(Violation::new("invented", said, &[read]));
+        };
+        if matches!(write.outcome, Outcome::Refused | Outcome::Failed) {
+            let said = format!("{value} was read, but its write was {}", write.outcome);
+            return Err(Violation::new("a refused write was seen", said, &[write, read]));
+        }
+        if read.precedes(write) {
+            let said = format!("{value} was read before it was sent");
+            return Err(Violation::new("invented", said, &[write, read]));
+        }
+        Ok(())
+    })
+}
+
+/// No read shows what is older than a write or a delete that was acknowledged before it began.
+pub fn older_than_acknowledged(history: &History) -> Result<(), Violation> {
+    each_read(history, |_, read, value, operations| {
+        let acknowledged =
+            operations.iter().filter(|write| write.is_acknowledged_write() && write.precedes(read));
+        // The one that was sent last is the hardest to explain away.
+        let Some(last) = acknowledged.max_by_key(|write| write.invoked_at) else { return Ok(()) };
+        match value.and_then(|value| write_of(operations, value)) {
+            Some(seen) if seen.precedes(last) => Err(older(seen, last, read)),
+            Some(_) => Ok(()),
+            None if value.is_some() || last.call.deletes() => Ok(()),
+            None if may_have_been_deleted(operations, last, read) => Ok(()),
+            None => {
+                let said = "an acknowledged write is not there, and nobody deleted it".to_owned();
+                Err(Violation::new("lost write", said, &[last, read]))
+            }
+        }
+    })
+}
+
+fn older(seen: &Operation, last: &Operation, read: &Operation) -> Violation {
+    if last.call.deletes() {
+        let said = "what was there before an acknowledged delete is back".to_owned();
+        return Violation::new("resurrected", said, &[seen, last, read]);
+    }
+    let said = "a read shows what an acknowledged write had replaced before".to_owned();
+    Violation::new("stale read", said, &[seen, last, read])
+}
+
+/// Whether a delete can have come between a write and a read.
+fn may_have_been_deleted(operations: &[&Operation], write: &Operation, read: &Operation) -> bool {
+    let between = |it: &&&Operation| {
+        it.call.deletes() && it.may_have_written() && !it.precedes(write) && !read.precedes(it)
+    };
+    operations.iter().any(|it| between(&it))
+}
+
+/// Of two reads, one after the other, the later never shows what was replaced before what the
+/// earlier one showed was sent.
+pub fn going_back(history: &History, among: Among) -> Result<(), Violation> {
+    let history = history.with_listings_as_reads();
+    for operations in history.by_key().values() {
+        let seen: Vec<(&Operation, &Operation)> = operations
+            .iter()
+            .filter_map(|read| match read.outcome {
+                Outcome::Read(Some(value)) => Some((*read, write_of(operations, value)?)),
+                _ => None,
+            })
+            .collect();
+        for (later, old) in &seen {
+            let earlier = seen.iter().find(|(earlier, new)| {
+                let together = among == Among::Everyone || earlier.client == later.client;
+                together && earlier.precedes(later) && old.precedes(new)
+            });
+            if let Some((earlier, new)) = earlier {
+                let said = "a later read shows what was replaced before".to_owned();
+                let shown = [*old, *new, *earlier, *later];
+                return Err(Violation::new("reads go back", said, &shown));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Every write that was acknowledged and every delete is accounted for by the reads that came after
+/// everything: a census of all keys, recorded as reads at the end of the history.
+pub fn census(history: &History) -> Result<(), Violation> {
+    let read_at = |operations: &[&Operation]| {
+        let reads = operations.iter().filter(|it| matches!(it.outcome, Outcome::Read(_)));
+        reads.map(|read| read.invoked_at).max()
+    };
+    let expanded = history.with_listings_as_reads();
+    for (key, operations) in expanded.by_key() {
+        let last_write = operations
+            .iter()
+            .filter(|it| it.is_acknowledged_write())
+            .max_by_key(|write| write.returned_at);
+        let Some(last_write) = last_write else { continue };
+        if read_at(&operations).is_none_or(|read| read <= last_write.returned_at) {
+            let said = format!("nobody looked at {key:?} after its last write");
+            return Err(Violation::new("no census", said, &[last_write]));
+        }
+    }
+    older_than_acknowledged(history)
+}
+
+fn write_of<'a>(operations: &[&'a Operation], value: Value) -> Option<&'a Operation> {
+    operations.iter().find(|operation| operation.call.writes() == Some(value)).copied()
+}
+
+fn each_read(
+    history: &History,
+    check: impl Fn(&str, &Operation, Option<Value>, &[&Operation]) -> Result<(), Violation>,
+) -> Result<(), Violation> {
+    let history = history.with_listings_as_reads();
+    for (key, operations) in history.by_key() {
+        for read in &operations {
+            if let (Call::Get, Outcome::Read(value)) = (&read.call, &read.outcome) {
+                check(key, read, *value, &operations)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! The search for an order of one key's operations that a register could have had (Wing and Gong):
+//! depth first, over which operations have taken effect and what is under the key.
+//!
+//! Invariants that keep it small, and why they lose nothing:
+//!
+//! * An operation that only looks (a read, a refusal) is taken at once where it agrees with the
+//!   state: taking it changes nothing, and later it could only be harder to place.
+//! * A state is left for ever when its value is overwritten, because no two writes share a value.
+//!   So a write may not come while an operation that needs the present value is still to come.
+//! * An operation whose outcome is unknown may be taken at any time after it was sent, or never. Of
+//!   two ways to the same point, the one that used up a subset of the other's unknowns is as good.
+//! * Unknown writes whose values nobody names are alike, and so are unknown plain deletes: one
+//!   stands for all.
+//!
+//! It counts its steps and gives up at a limit, which is an answer of its own.
+
+use std::collections::{HashMap, HashSet};
+
+use super::history::{Call, Operation, Outcome, Value};
+
+/// What the search came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// There is such an order.
+    Linearizable,
+    /// There is none.
+    Impossible,
+    /// The limit of steps was reached before either was known.
+    GaveUp,
+}
+
+/// The definite operations taken, as the lowest that is not and those beyond it; and the state.
+type Point = (usize, Vec<usize>, Option<Value>);
+
+struct Search<'a> {
+    /// By the time they were sent.
+    operations: &'a [&'a Operation],
+    taken: Vec<bool>,
+    /// No definite operation below this one is still to come.
+    lowest: usize,
+    definite_left: usize,
+    state: Option<Value>,
+    /// How many definite operations that are still to come need this value to be there.
+    needs: HashMap<Value, usize>,
+    /// Values that some operation's success or answer names.
+    named: HashSet<Value>,
+    /// The points seen, each with the unknown operations used up on the way.
+    seen: HashMap<Point, Vec<Vec<usize>>>,
+    trail: Vec<Step>,
+    branches: Vec<Branch>,
+}
+
+/// One operation taken, and what it was taken from.
+struct Step {
+    operation: usize,
+    state: Option<Value>,
+    lowest: usize,
+}
+
+/// Where the search chose, and what else it could have chosen.
+struct Branch {
+    trail: usize,
+    choices: Vec<usize>,
+}
+
+/// Searches for an order of the operations of one key, which are sorted by the time they were sent.
+pub(super) fn search(operations: &[&Operation], steps_max: usize) -> Verdict {
+    let mut search = Search::new(operations);
+    for _ in 0..steps_max {
+        search.look();
+        if search.definite_left == 0 {
+            return Verdict::Linearizable;
+        }
+        let choices = if search.is_known() { Vec::new() } else { search.choices() };
+        search.branches.push(Branch { trail: search.trail.len(), choices });
+        if !search.choose() {
+            return Verdict::Impossible;
+        }
+    }
+    Verdict::GaveUp
+}
+
+/// The value that must be there when the operation takes effect as it was answered.
+fn needs(operation: &Operation) -> Option<Value> {
+    match (&operation.outcome, &operation.call) {
+        (Outcome::Read(found), _) => *found,
+        (Outcome::Refused, _) => None,
+        (_, Call::Replace { expected, .. }) => Some(*expected),
+        _ => None,
+    }
+}
+
+fn is_unknown(operation: &Operation) -> bool {
+    operation.outcome == Outcome::Unknown
+}
+
+impl<'a> Search<'a> {
+    fn new(operations: &'a [&'a Operation]) -> Self {
+        let definite = || operations.iter().filter(|operation| !is_unknown(operation));
+        let mut counts = HashMap::new();
+        for value in definite().filter_map(|operation| needs(operation)) {
+            *counts.entry(value).or_default() += 1;
+        }
+        let expected = operations.iter().filter_map(|operation| match operation.call {
+            Call::Replace { expected, .. } | Call::DeleteIf(expected) => Some(expected),
+            _ => needs(operation),
+        });
+        Self {
+            operations,
+            taken: vec![false; operations.len()],
+            lowest: 0,
+            definite_left: definite().count(),
+            state: None,
+            needs: counts,
+            named: expected.collect(),
+            seen: HashMap::new(),
+            trail: Vec::new(),
+            branches: Vec::new(),
+        }
+        .settled()
+    }
+
+    fn settled(mut self) -> Self {
+        self.raise_lowest();
+        self
+    }
+
+    fn raise_lowest(&mut self) {
+        while let Some(operation) = self.operations.get(self.lowest)
+            && (self.taken[self.lowest] || is_unknown(operation))
+        {
+            self.lowest += 1;
+        }
+    }
+
+    /// The definite operations that may come next: none of the others had returned before they
+    /// were sent.
+    fn open(&self) -> (Vec<usize>, u64) {
+        let (mut open, mut first_return) = (Vec::new(), u64::MAX);
+        for (at, operation) in self.operations.iter().enumerate().skip(self.lowest) {
+            if operation.invoked_at > first_return {
+                break;
+            }
+            if !self.taken[at] && !is_unknown(operation) {
+                open.push(at);
+                first_return = first_return.min(operation.returned_at);
+            }
+        }
+        open.retain(|at| self.operations[*at].invoked_at <= first_return);
+        (open, first_return)
+    }
+
+    /// Takes every operation that only looks and agrees with what is there.
+    fn look(&mut self) {
+        loop {
+            let agreeing: Vec<usize> =
+                self.open().0.into_iter().filter(|at| self.only_looks(*at)).collect();
+            if agreeing.is_empty() {
+                return;
+            }
+            for at in agreeing {
+                self.take(at);
+            }
+        }
+    }
+
+    fn only_looks(&self, at: usize) -> bool {
+        let operation = self.operations[at];
+        match operation.outcome {
+            Outcome::Read(found) => found == self.state,
+            Outcome::Refused => !operation.call.allows(self.state),
+            _ => false,
+        }
+    }
+
+    /// The writes that may come next, definite ones first.
+    fn choices(&self) -> Vec<usize> {
+        let (open, first_return) = self.open();
+        let mut choices: Vec<usize> = open.into_iter().filter(|at| self.may_write(*at)).collect();
+        let (mut has_other, mut has_delete) = (false, false);
+        for (at, operation) in self.operations.iter().enumerate() {
+            if operation.invoked_at > first_return {
+                break;
+            }
+            if self.taken[at] || !is_unknown(operation) || !self.may_write(at) {
+                continue;
+            }
+            let stands_for_all = match operation.call {
+                Call::Delete => Some(&mut has_delete),
+                Call::Put(value) if !self.named.contains(&value) => Some(&mut has_other),
+                _ => None,
+            };
+            if stands_for_all.is_none_or(|seen| !std::mem::replace(seen, true)) {
+                choices.push(at);
+            }
+        }
+        // The last is tried first.
+        choices.reverse();
+        choices
+    }
+
+    fn may_write(&self, at: usize) -> bool {
+        let operation = self.operations[at];
+        if !operation.may_have_written() || !operation.call.allows(self.state) {
+            return false;
+        }
+        let own = usize::from(!is_unknown(operation) && needs(operation).is_some());
+        let left = self.state.and_then(|value| self.needs.get(&value)).copied();
+        left.unwrap_or(0) <= own
+    }
+
+    fn take(&mut self, at: usize) {
+        self.trail.push(Step { operation: at, state: self.state, lowest: self.lowest });
+        let operation = self.operations[at];
+        self.taken[at] = true;
+        if !is_unknown(operation) {
+            self.definite_left -= 1;
+            self.count(operation, |count| *count -= 1);
+        }
+        if operation.may_have_written()
+            && let Some(left) = operation.call.leaves()
+        {
+            self.state = left;
+        }
+        self.raise_lowest();
+    }
+
+    fn count(&mut self, operation: &Operation, change: impl FnOnce(&mut usize)) {
+        if let Some(value) = needs(operation) {
+            change(self.needs.entry(value).or_default());
+        }
+    }
+
+    /// Takes the next choice of the youngest branch that has one; false when there is none.
+    fn choose(&mut self) -> bool {
+        while let Some(branch) = self.branches.last_mut() {
+            let (trail, choice) = (branch.trail, branch.choices.pop());
+            while self.trail.len() > trail {
+                self.untake();
+            }
+            if let Some(at) = choice {
+                self.take(at);
+                return true;
+            }
+            self.branches.pop();
+        }
+        false
+    }
+
+    fn untake(&mut self) {
+        let Some(Step { operation: at, state, lowest }) = self.trail.pop() else { return };
+        let operation = self.operations[at];
+        self.taken[at] = false;
+        (self.state, self.lowest) = (state, lowest);
+        if !is_unknown(operation) {
+            self.definite_left += 1;
+            self.count(operation, |count| *count += 1);
+        }
+    }
+
+    /// Whether a way as good led here before; remembers this one if not.
+    fn is_known(&mut self) -> bool {
+        let taken = |at: &usize| self.taken[*at];
+        let beyond = (self.lowest..self.operations.len()).filter(taken);
+        let beyond = beyond.filter(|at| !is_unknown(self.operations[*at])).collect();
+        let used: Vec<usize> = (0..self.operations.len())
+            .filter(taken)
+            .filter(|at| is_unknown(self.operations[*at]))
+            .collect();
+        let ways = self.seen.entry((self.lowest, beyond, self.state)).or_default();
+        let as_good = |way: &Vec<usize>| way.iter().all(|at| used.binary_search(at).is_ok());
+        if ways.iter().any(as_good) {
+            return true;
+        }
+        ways.push(used);
+        false
+    }
+}

@@ -1,0 +1,154 @@
+//! Many recorded clients at a time, each doing what chance says.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::task::JoinHandle;
+
+use super::{Client, Recorder, Way};
+use crate::checkers::{Outcome, Value};
+use crate::cluster::Cluster;
+
+/// Inline, packed, and both sides of the limit between them; what is larger takes its time.
+const LENGTHS: [usize; 8] = [0, 100, 100, 1_000, 8_000, 9_000, 40_000, 200_000];
+
+/// Most objects are put.
+const WAYS: [Way; 8] =
+    [Way::Put, Way::Put, Way::Put, Way::Put, Way::Put, Way::Put, Way::Parts, Way::Copy];
+
+/// How much at a time, and of what.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Clients at a time, dealt to the proxies in turn.
+    pub clients: usize,
+    /// Keys that they all share.
+    pub keys: u32,
+    /// How long each waits between two calls.
+    pub pause: Duration,
+    /// Whether conditional writes are among the calls.
+    pub conditional: bool,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        let pause = Duration::from_millis(5);
+        Self { clients: 9, keys: 12, pause, conditional: true }
+    }
+}
+
+/// Clients at work. They stop when this is told to.
+pub struct Running {
+    clients: Vec<JoinHandle<()>>,
+    stop: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Load {
+    /// Lets all clients work until they are stopped.
+    pub fn start(
+        &self,
+        recorder: &Arc<Recorder>,
+        cluster: &Cluster,
+        chance: &mut SmallRng,
+    ) -> Running {
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let start = |number| {
+            let client = recorder.client(cluster, number);
+            let chance = SmallRng::seed_from_u64(chance.random());
+            let worker = Worker { client, chance, load: *self, seen: Vec::new() };
+            tokio::spawn(worker.run(stop.clone()))
+        };
+        let clients = (0..self.clients).map(start).collect();
+        Running { clients, stop }
+    }
+
+    /// Lets all clients work for a time.
+    pub async fn run(
+        &self,
+        recorder: &Arc<Recorder>,
+        cluster: &Cluster,
+        chance: &mut SmallRng,
+        time: Duration,
+    ) {
+        let running = self.start(recorder, cluster, chance);
+        tokio::time::sleep(time).await;
+        running.stop().await;
+    }
+}
+
+impl Running {
+    /// Lets every client finish its call, and no more.
+    pub async fn stop(self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let begun = Instant::now();
+        for ended in join_all(self.clients).await {
+            ended.unwrap();
+        }
+        println!("the last calls took {:?}", begun.elapsed());
+    }
+}
+
+struct Worker {
+    client: Client,
+    chance: SmallRng,
+    load: Load,
+    /// The values that it saw last, which it may name in conditions.
+    seen: Vec<(String, Value)>,
+}
+
+impl Worker {
+    async fn run(mut self, stop: Arc<std::sync::atomic::AtomicBool>) {
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            self.step().await;
+            tokio::time::sleep(self.load.pause).await;
+        }
+    }
+
+    async fn step(&mut self) {
+        let key = format!("k/{:02}", self.chance.random_range(0..self.load.keys));
+        self.client.length = LENGTHS[self.chance.random_range(0..LENGTHS.len())];
+        self.client.way = WAYS[self.chance.random_range(0..WAYS.len())];
+        let seen = self.seen.iter().rfind(|(other, _)| *other == key).map(|(_, value)| *value);
+        let conditional = self.load.conditional;
+        match (self.chance.random_range(0..20), seen) {
+            (0..4, _) => {
+                let (value, outcome) = self.client.put(&key).await;
+                self.note(&key, value, &outcome);
+            }
+            (4..6, _) => drop(self.client.delete(&key).await),
+            (6..8, _) if conditional => {
+                let (value, outcome) = self.client.create(&key).await;
+                self.note(&key, value, &outcome);
+            }
+            (8..11, Some(expected)) if conditional => {
+                let (value, outcome) = self.client.replace(&key, expected).await;
+                self.note(&key, value, &outcome);
+            }
+            (11, Some(expected)) if conditional => {
+                self.client.delete_if(&key, expected).await;
+            }
+            (12, _) => self.list().await,
+            _ => {
+                if let Outcome::Read(Some(value)) = self.client.get(&key).await {
+                    self.note(&key, value, &Outcome::Done);
+                }
+            }
+        }
+    }
+
+    async fn list(&mut self) {
+        let keys_max = [3, 5, 1000][self.chance.random_range(0..3)];
+        let after = format!("k/{:02}", self.chance.random_range(0..self.load.keys));
+        let after = if self.chance.random() { &after } else { "" };
+        self.client.list("k/", after, keys_max).await;
+    }
+
+    fn note(&mut self, key: &str, value: Value, outcome: &Outcome) {
+        if *outcome == Outcome::Done {
+            self.seen.retain(|(other, _)| other != key);
+            self.seen.push((key.to_owned(), value));
+        }
+    }
+}

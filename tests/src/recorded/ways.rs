@@ -1,0 +1,108 @@
+//! The ways in which an object comes under a key: a `PUT`, the parts of an upload, a copy. All of
+//! them bear the same conditions (rule R7), so a client may take any for any write.
+
+use ::bytes::Bytes;
+
+use super::Client;
+use crate::s3::{Lost, Reply};
+
+/// The bucket of what copies are made from; it is not recorded.
+pub const SOURCES: &str = "sources";
+
+/// How an object is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// `PutObject`.
+    #[default]
+    Put,
+    /// An upload of one part, then `CompleteMultipartUpload`.
+    Parts,
+    /// `CopyObject` of an object in [`SOURCES`].
+    Copy,
+}
+
+/// What came of a write.
+pub(super) enum Written {
+    /// It did not get as far as touching the key.
+    NotBegun,
+    /// What the call that touches the key was answered.
+    Answered(Result<Reply, Lost>),
+}
+
+impl Client {
+    /// Writes an object the client's way.
+    pub(super) async fn write(
+        &mut self,
+        target: &str,
+        name: &str,
+        condition: Option<(String, String)>,
+        body: Bytes,
+    ) -> Written {
+        match self.way {
+            Way::Put => Written::Answered(self.send("PUT", target, condition, body).await),
+            Way::Parts => self.write_parts(target, condition, body).await,
+            Way::Copy => self.write_copy(target, name, condition, body).await,
+        }
+    }
+
+    async fn write_parts(
+        &mut self,
+        target: &str,
+        condition: Option<(String, String)>,
+        body: Bytes,
+    ) -> Written {
+        let begun = self.send("POST", &format!("{target}?uploads="), None, Bytes::new()).await;
+        let Some(begun) = good(begun) else { return Written::NotBegun };
+        let id = begun.all("UploadId").remove(0);
+        let part = format!("{target}?partNumber=1&uploadId={id}");
+        let Some(part) = good(self.send("PUT", &part, None, body).await) else {
+            return Written::NotBegun;
+        };
+        let document = format!(
+            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{}</ETag></Part>\
+             </CompleteMultipartUpload>",
+            part.header("etag")
+        );
+        let target = format!("{target}?uploadId={id}");
+        let reply = self.send("POST", &target, condition, document.into()).await;
+        Written::Answered(reply.map(told))
+    }
+
+    async fn write_copy(
+        &mut self,
+        target: &str,
+        name: &str,
+        condition: Option<(String, String)>,
+        body: Bytes,
+    ) -> Written {
+        let source = format!("/{SOURCES}/{name}");
+        if good(self.send("PUT", &source, None, body).await).is_none() {
+            return Written::NotBegun;
+        }
+        let headers = [Some(("x-amz-copy-source".to_owned(), source)), condition];
+        let headers = headers.into_iter().flatten();
+        Written::Answered(self.send("PUT", target, headers, Bytes::new()).await.map(told))
+    }
+}
+
+fn good(reply: Result<Reply, Lost>) -> Option<Reply> {
+    reply.ok().filter(|reply| reply.status == 200)
+}
+
+/// A reply whose status is what its document says: a call that takes its time begins its answer
+/// with 200 and may end it with an error. The `ETag` is in the document too.
+fn told(mut reply: Reply) -> Reply {
+    if let Some(code) = reply.all("Code").first().filter(|_| reply.status == 200) {
+        reply.status = match code.as_str() {
+            "PreconditionFailed" => 412,
+            "NoSuchKey" => 404,
+            "ConditionalRequestConflict" => 409,
+            _ => 503,
+        };
+    }
+    if let Some(etag) = reply.all("ETag").first() {
+        let etag = etag.replace("&quot;", "\"");
+        reply.headers.insert("etag", etag.parse().unwrap());
+    }
+    reply
+}

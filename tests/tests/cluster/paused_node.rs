@@ -1,0 +1,45 @@
+//! A storage node hangs for longer than every timeout, and then goes on as if nothing had been.
+
+use std::time::{Duration, Instant};
+
+use martlet_tests::bytes::chance;
+use martlet_tests::checkers::Outcome;
+use martlet_tests::cluster::Plan;
+use martlet_tests::recorded::load::Load;
+
+use super::{recorder, seconds};
+
+/// Longer than the five seconds that an index call may take.
+const PAUSE_SECONDS: f64 = 6.5;
+/// What a single call may take while a node hangs: its timeout, and once more.
+const SLOWEST: Duration = Duration::from_secs(11);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r3_r5_a_node_hangs_under_load_and_goes_on() {
+    let (mut chance, cluster) = (chance(), Plan::default().start().await);
+    let recorder = recorder(&cluster).await;
+    let load = Load { clients: 6, ..Load::default() };
+    let load = load.start(&recorder, &cluster, &mut chance);
+    seconds(1.0).await;
+    let begun = Instant::now();
+    cluster.nodes[2].pause();
+    seconds(0.5).await;
+    let mut client = recorder.client(&cluster, 0);
+    let mut slowest = Duration::ZERO;
+    for number in 0..10 {
+        let asked = Instant::now();
+        let (value, outcome) = client.put(&format!("hang/{number}")).await;
+        if outcome == Outcome::Done {
+            let read = client.get(&format!("hang/{number}")).await;
+            assert_eq!(read, Outcome::Read(Some(value)), "a write that was acknowledged");
+        }
+        slowest = slowest.max(asked.elapsed());
+    }
+    println!("the slowest write and read took {slowest:?} while a node hung");
+    assert!(slowest < SLOWEST);
+    seconds((PAUSE_SECONDS - begun.elapsed().as_secs_f64()).max(0.0)).await;
+    cluster.nodes[2].resume();
+    seconds(1.5).await;
+    load.stop().await;
+    recorder.finish(&cluster).await;
+}

@@ -1,0 +1,84 @@
+//! What must hold once everything is right again: everything can be read, the replicas of a register
+//! agree, and what they agree on is what is read.
+//!
+//! They agree on which write it is. Its order may differ: each time it is settled among some of them,
+//! it rises there. Where nothing is left to be read, they agree whether they know why or not.
+
+use martlet_protocol::backend::Want;
+use martlet_protocol::entry::Value as Held;
+use martlet_protocol::{Backend, Level, RegisterKey, WriteId};
+use martlet_tests::checkers::{Outcome, Value};
+
+use super::client::{BUCKET, Client, value_of};
+use super::network::{Caller, Way};
+
+/// Reads everything with every node left out once, which settles whatever was open; then looks.
+pub(crate) async fn check(client: &Client) -> Result<(), String> {
+    let client = Client { level: Some(Level::Strict), number: 1000, ..client.clone() };
+    let simulated = &client.simulated;
+    for node in 0..simulated.nodes.len() {
+        leave_out(&client, node);
+        for key in client.record.keys() {
+            client.get(key).await;
+        }
+        simulated.network.heal();
+    }
+    client.list_from("", None, 1000).await;
+    for key in client.record.keys() {
+        let read = read(&client, &key).await?;
+        agree(&client, &key, read).await?;
+    }
+    Ok(())
+}
+
+fn leave_out(client: &Client, node: usize) {
+    for proxy in 0..client.simulated.proxies() {
+        client.simulated.network.cut(Caller::Proxy(proxy), node, Way::There);
+    }
+}
+
+/// What is read at last. Nothing stands in the way of an answer any more.
+async fn read(client: &Client, key: &str) -> Result<Option<Value>, String> {
+    let found = client.get(key.to_owned()).await;
+    let history = client.record.history();
+    let last = history.operations.last().expect("the read was noted");
+    match last.outcome {
+        Outcome::Read(_) => Ok(found),
+        _ => Err(format!("{key:?} can't be read when everything is right again: {last}")),
+    }
+}
+
+type Seen = Option<(WriteId, Value)>;
+
+/// Whether all replicas of a register agree, and on what was read.
+async fn agree(client: &Client, key: &str, read: Option<Value>) -> Result<(), String> {
+    let bucket = client.simulated.proxy(0).store.bucket(BUCKET).await;
+    let bucket = bucket.map_err(|error| format!("the bucket is gone: {error}"))?;
+    let register = RegisterKey::object(bucket.id, bucket.index_shards, key);
+    let ring = &client.simulated.ring;
+    let mut all: Vec<(usize, Seen)> = Vec::new();
+    for device in ring.primaries(ring.partition(register.placement())) {
+        let nodes = &client.simulated.nodes;
+        let number = nodes.iter().position(|node| node.device == device).expect("all are there");
+        let view = nodes[number].memory().read(device, &register, Want::Entry).await;
+        let entry = view.expect("it has a vote").entry;
+        let live = entry.and_then(|entry| Some((entry.write_id, value(&entry.value)?)));
+        all.push((number, live));
+    }
+    let differ = all.windows(2).any(|pair| pair[0].1 != pair[1].1);
+    if differ {
+        return Err(format!("replicas of {key:?} differ at last: {all:?}"));
+    }
+    let held = all.iter().find_map(|(_, seen)| *seen).map(|(_, value)| value);
+    if held != read {
+        return Err(format!("{key:?} is read as {read:?} and held as {held:?}"));
+    }
+    Ok(())
+}
+
+fn value(held: &Held) -> Option<Value> {
+    match held {
+        Held::Object(object) => value_of(object),
+        _ => None,
+    }
+}

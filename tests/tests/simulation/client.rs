@@ -1,0 +1,332 @@
+//! Clients: each does one thing after the other, through whatever proxy, and notes what it was told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use martlet_protocol::entry::{Attributes, Object};
+use martlet_protocol::{Given, Level};
+use martlet_proxy::{
+    Ask, CopyObject, ETagCondition, ListObjects, ObjectRead, PutObject, ReadAfter, ReadConditions,
+    Result, Selection, Session, WriteConditions, Written,
+};
+use martlet_tests::checkers::{Call, Found, Listing, Outcome, Value};
+use tokio::time::sleep;
+
+use super::chance::Chance;
+use super::cluster::{Proxy, Simulated};
+use super::payload;
+use super::record::{Begun, Record};
+
+/// The bucket of every run.
+pub(crate) const BUCKET: &str = "bucket";
+
+/// What clients ask for: mostly whatever the bucket has.
+const LEVELS: [Option<Level>; 6] =
+    [None, None, None, Some(Level::Strict), Some(Level::Available), Some(Level::Any)];
+
+/// One client.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) number: u32,
+    pub(crate) simulated: Arc<Simulated>,
+    pub(crate) record: Arc<Record>,
+    pub(crate) chance: Chance,
+    pub(crate) keys: Arc<[String]>,
+    /// How long it waits for anything.
+    pub(crate) deadline: Duration,
+    /// The level it asks for, where it doesn't choose.
+    pub(crate) level: Option<Level>,
+}
+
+/// What a client has before it: a proxy and a session with it.
+pub(crate) struct Door {
+    proxy: Arc<Proxy>,
+    pub(crate) session: Session,
+    level: Option<Level>,
+}
+
+/// What a value says of itself.
+pub(crate) fn attributes(value: Value) -> Attributes {
+    let user_metadata = vec![("value".to_owned(), value.0.to_string())];
+    Attributes { user_metadata, ..Attributes::default() }
+}
+
+/// Which write an object is of.
+pub(crate) fn value_of(object: &Object) -> Option<Value> {
+    let all = &object.attributes.user_metadata;
+    let (_, value) = all.iter().find(|(name, _)| name == "value")?;
+    value.parse().ok().map(Value)
+}
+
+/// What must hold for a call.
+fn conditions(call: &Call, tag: Option<String>) -> WriteConditions {
+    let if_match = tag.map(|tag| ETagCondition::OneOf(vec![tag]));
+    let if_none_match = matches!(call, Call::Create(_)).then_some(ETagCondition::Any);
+    WriteConditions { if_match, if_none_match }
+}
+
+impl Client {
+    /// Does so many things, with pauses.
+    pub(crate) async fn work(&self, operations: u64, pause_ms: u64) {
+        for _ in 0..operations {
+            sleep(Duration::from_millis(self.chance.below(pause_ms + 1))).await;
+            Box::pin(self.something()).await;
+        }
+    }
+
+    async fn something(&self) {
+        let key = self.keys[self.chance.index(self.keys.len())].clone();
+        match self.chance.below(100) {
+            0..18 => self.put(key, Call::Put(self.record.value())).await,
+            18..44 => drop(self.get(key).await),
+            44..52 => self.delete(key, Call::Delete).await,
+            52..64 => self.put(key, Call::Create(self.record.value())).await,
+            64..74 => self.replace(key).await,
+            74..80 => self.delete_found(key).await,
+            80..88 => self.list().await,
+            88..94 => Box::pin(self.upload(key)).await,
+            _ => self.copy(key).await,
+        }
+    }
+
+    pub(crate) fn moment(&self) -> u64 {
+        self.simulated.network.trace.moment()
+    }
+
+    pub(crate) fn begin(&self, key: &str, call: &Call) -> Begun {
+        let (client, key, call) = (self.number, key.to_owned(), call.clone());
+        let invoked_at = self.moment();
+        self.simulated.network.trace.note(format_args!("client {client} {key}: {call}"));
+        Begun { client, key, call, invoked_at }
+    }
+
+    /// A proxy, and a session at some level.
+    pub(crate) fn door(&self, read_after: Option<ReadAfter>) -> Door {
+        let proxy = self.simulated.proxy(self.chance.index(self.simulated.proxies()));
+        let chosen = self.chance.pick(&LEVELS);
+        let level = self.level.or(chosen);
+        let session = proxy.store.session(Ask { level, read_after });
+        Door { proxy, session, level }
+    }
+
+    /// Waits for an answer. There is none when the proxy goes down or the client gives up.
+    pub(crate) async fn wait<T>(
+        &self,
+        door: &Door,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Option<Result<T>> {
+        tokio::select! {
+            biased;
+            () = door.proxy.crashed() => None,
+            answer = answer => Some(answer),
+            () = sleep(self.deadline) => None,
+        }
+    }
+
+    /// What an answer rests on.
+    pub(crate) fn given(&self, door: &Door) -> Given {
+        let given = door.session.given();
+        if door.level == Some(Level::Strict) && given != Given::Quorum {
+            self.record.surprise(format!("a strict request was given {given}"));
+        }
+        given
+    }
+
+    fn written(&self, begun: Begun, door: &Door, answer: Option<&Result<Written>>) {
+        let returned_at = self.moment();
+        let outcome = match answer {
+            None => Outcome::Unknown,
+            Some(Ok(written)) => {
+                let value = begun.call.writes().expect("it is a write");
+                self.record.tag(value, written.object.etag.to_string());
+                self.note_token(door, &begun.key, written.stamp);
+                Outcome::Done
+            }
+            Some(Err(error)) => self.record.failure(error, &begun.call),
+        };
+        self.record.operation(begun.end(returned_at, outcome, self.given(door)));
+    }
+
+    pub(crate) fn note_token(&self, door: &Door, key: &str, stamp: martlet_protocol::Stamp) {
+        self.record.token(key, door.session.token(BUCKET, key, stamp));
+    }
+
+    async fn put(&self, key: String, call: Call) {
+        let tag = match &call {
+            Call::Replace { expected, .. } => self.record.tag_of(*expected),
+            _ => None,
+        };
+        let value = call.writes().expect("a put writes");
+        let body = payload::bytes(value, payload::size(&self.chance));
+        let put = PutObject {
+            attributes: attributes(value),
+            body: payload::incoming(body),
+            conditions: conditions(&call, tag),
+        };
+        let door = self.door(None);
+        let begun = self.begin(&key, &call);
+        let answer = self.wait(&door, door.session.put(BUCKET, &key, put)).await;
+        self.written(begun, &door, answer.as_ref());
+    }
+
+    /// Reads, and writes over what it found.
+    async fn replace(&self, key: String) {
+        let Some(expected) = self.get(key.clone()).await else { return };
+        if self.record.tag_of(expected).is_some() {
+            sleep(Duration::from_millis(self.chance.below(100))).await;
+            self.put(key, Call::Replace { expected, value: self.record.value() }).await;
+        }
+    }
+
+    async fn delete_found(&self, key: String) {
+        let Some(expected) = self.get(key.clone()).await else { return };
+        if self.record.tag_of(expected).is_some() {
+            self.delete(key, Call::DeleteIf(expected)).await;
+        }
+    }
+
+    /// Deletes. What finds nothing to delete is as good as a read.
+    async fn delete(&self, key: String, call: Call) {
+        let tag = match &call {
+            Call::DeleteIf(expected) => self.record.tag_of(*expected),
+            _ => None,
+        };
+        let conditions = conditions(&call, tag);
+        let door = self.door(None);
+        let mut begun = self.begin(&key, &call);
+        let answer = self.wait(&door, door.session.delete(BUCKET, &key, &conditions)).await;
+        let returned_at = self.moment();
+        let outcome = match answer {
+            None => Outcome::Unknown,
+            Some(Ok(deleted)) if deleted.stamp.is_some() => Outcome::Done,
+            Some(Ok(_)) => {
+                begun.call = Call::Get;
+                Outcome::Read(None)
+            }
+            Some(Err(error)) => self.record.failure(&error, &call),
+        };
+        self.record.operation(begun.end(returned_at, outcome, self.given(&door)));
+    }
+
+    /// Reads, and says which write it found.
+    pub(crate) async fn get(&self, key: String) -> Option<Value> {
+        let tokens = self.record.tokens(&key);
+        let after = (self.chance.per_mille(300) && !tokens.is_empty())
+            .then(|| tokens[self.chance.index(tokens.len())]);
+        let door = self.door(after.map(|(token, _)| token));
+        let begun = self.begin(&key, &Call::Get);
+        let answer = self.wait(&door, self.read(&door, &key)).await;
+        let returned_at = self.moment();
+        let (outcome, found) = match answer {
+            Some(Ok((value, stamp))) => {
+                if let Some((token, _)) = after.filter(|(token, _)| token.stamp > stamp) {
+                    let said = format!("{key:?} at {stamp} was read after {token}");
+                    self.record.surprise(said);
+                }
+                self.note_token(&door, &key, stamp);
+                (Outcome::Read(Some(value)), Some(value))
+            }
+            Some(Err(martlet_proxy::Error::NoSuchKey)) => (Outcome::Read(None), None),
+            Some(Err(error)) => {
+                self.record.failure(&error, &Call::Get);
+                (Outcome::Failed, None)
+            }
+            None => (Outcome::Failed, None),
+        };
+        self.record.operation(begun.end(returned_at, outcome, self.given(&door)));
+        found
+    }
+
+    async fn read(&self, door: &Door, key: &str) -> Result<(Value, martlet_protocol::Stamp)> {
+        let conditions = ReadConditions::default();
+        let read = door.session.get(BUCKET, key, Selection::Whole, &conditions).await?;
+        let (object, stamp) = (read.object.clone(), read.stamp);
+        let body = collect(read).await?;
+        let value = value_of(&object).unwrap_or(Value(0));
+        let body_of = payload::value_of(&body);
+        if object.size != body.len() as u64 || !self.record.may_have_body(value, body_of) {
+            let said = format!("{key:?} is {value} and has a body of {body_of:?}");
+            self.record.surprise(said);
+        }
+        self.record.tag(value, object.etag.to_string());
+        Ok((value, stamp))
+    }
+
+    async fn list(&self) {
+        let prefix = self.chance.pick(&["", "", "b/"]);
+        let after = self.chance.per_mille(300).then(|| {
+            let key = &self.keys[self.chance.index(self.keys.len())];
+            key.clone()
+        });
+        let limit = usize::try_from(self.chance.between(1, 8)).expect("a small number");
+        self.list_from(prefix, after, limit).await;
+    }
+
+    /// A page of a listing.
+    pub(crate) async fn list_from(&self, prefix: &str, after: Option<String>, limit: usize) {
+        let list = ListObjects { prefix: prefix.into(), delimiter: None, after, limit };
+        let begins = list.after.clone().unwrap_or_default();
+        let door = self.door(None);
+        let begun = self.begin(prefix, &Call::List);
+        let answer = self.wait(&door, door.session.list(BUCKET, list)).await;
+        let returned_at = self.moment();
+        let outcome = match answer {
+            Some(Ok(page)) => {
+                let found = page.objects.iter();
+                let found =
+                    found.map(|(key, object)| Found { key: key.clone(), value: value_of(object) });
+                let (found, truncated) = (found.collect(), page.next.is_some());
+                Outcome::Listed(Listing { after: begins, found, truncated })
+            }
+            Some(Err(error)) => {
+                self.record.failure(&error, &Call::List);
+                Outcome::Failed
+            }
+            None => Outcome::Failed,
+        };
+        self.record.operation(begun.end(returned_at, outcome, self.given(&door)));
+    }
+
+    /// Copies from a key that stands before this one, so that no body comes back to where it was and
+    /// two writes of a key have the same tag. The copy is a write of its own.
+    async fn copy(&self, key: String) {
+        let source = self.keys[self.chance.index(self.keys.len())].clone();
+        if source >= key {
+            return;
+        }
+        let value = self.record.value();
+        let call = match self.chance.below(3) {
+            0 => Call::Create(value),
+            _ => Call::Put(value),
+        };
+        self.record.is_copy(value);
+        let copy = CopyObject {
+            source: (BUCKET.to_owned(), source),
+            source_conditions: ReadConditions::default(),
+            attributes: Some(attributes(value)),
+            tags: None,
+            checksum: None,
+            conditions: conditions(&call, None),
+        };
+        let door = self.door(None);
+        let begun = self.begin(&key, &call);
+        match self.wait(&door, door.session.copy(BUCKET, &key, copy)).await {
+            // There was nothing to copy.
+            Some(Err(martlet_proxy::Error::NoSuchKey)) => {
+                let returned_at = self.moment();
+                self.record.operation(begun.end(returned_at, Outcome::Failed, Given::Quorum));
+            }
+            answer => self.written(begun, &door, answer.as_ref()),
+        }
+    }
+}
+
+async fn collect(read: ObjectRead) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut body = read.body.expect("a GET has a body");
+    while let Some(piece) = body.next().await {
+        bytes.extend_from_slice(&piece?);
+    }
+    Ok(bytes)
+}

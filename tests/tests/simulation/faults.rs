@@ -1,0 +1,205 @@
+//! What goes wrong in a run, and when: drawn from the seed before the run begins.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::chance::Chance;
+use super::cluster::Simulated;
+use super::network::{Caller, Way, Weather};
+use super::node::Standing;
+
+/// One thing that goes wrong, or right again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// A link is cut in some direction.
+    Cut(usize, usize, Ways),
+    /// All proxies and workers lose a node.
+    CutNode(usize, Ways),
+    /// A proxy loses all nodes.
+    CutProxy(usize, Ways),
+    /// All links are whole again.
+    Heal,
+    /// A node goes down.
+    Crash(usize, Standing),
+    /// A node comes back.
+    Restart(usize),
+    /// A node forgets everything.
+    Wipe(usize),
+    /// A proxy goes down with all that it is doing, and another takes its place.
+    CrashProxy(usize),
+    /// The clock of a node is wrong.
+    SkewNode(usize, i64),
+    /// The clock of a proxy is wrong.
+    SkewProxy(usize, i64),
+    /// The network gets better or worse.
+    Weather(Weather),
+}
+
+/// Directions of a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ways {
+    There,
+    Back,
+    Both,
+}
+
+impl Ways {
+    fn all(self) -> &'static [Way] {
+        match self {
+            Self::There => &[Way::There],
+            Self::Back => &[Way::Back],
+            Self::Both => &[Way::There, Way::Back],
+        }
+    }
+}
+
+/// What sorts of faults a run has.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each sort of fault is there or not")]
+pub(crate) struct Climate {
+    pub(crate) weather: Weather,
+    cuts: bool,
+    crashes: bool,
+    proxy_crashes: bool,
+    clocks: bool,
+    wipe: bool,
+}
+
+impl Climate {
+    /// One run in six is calm but for delays; the others have every sort of fault now and then.
+    pub(crate) fn drawn(chance: &Chance) -> Self {
+        let calm = chance.below(6) == 0;
+        let some = |per_mille| !calm && chance.per_mille(per_mille);
+        let lossy = some(500);
+        Self {
+            weather: Weather {
+                delay_ms: chance.pick(&[0, 2, 5, 20]),
+                long_delay_ms: chance.pick(&[20, 200, 1000]),
+                long_per_mille: chance.pick(&[0, 20, 100]),
+                lost_per_mille: if lossy { chance.pick(&[5, 20, 80]) } else { 0 },
+                twice_per_mille: if lossy { chance.pick(&[0, 20, 100]) } else { 0 },
+            },
+            cuts: some(600),
+            crashes: some(500),
+            proxy_crashes: some(500),
+            clocks: some(400),
+            wipe: some(250),
+        }
+    }
+}
+
+/// What goes wrong when.
+pub(crate) struct Schedule(Vec<(u64, Fault)>);
+
+impl Schedule {
+    /// A schedule for `length_ms`.
+    pub(crate) fn drawn(
+        climate: &Climate,
+        chance: &Chance,
+        (nodes, proxies): (usize, usize),
+        length_ms: u64,
+    ) -> Self {
+        let mut faults = Vec::new();
+        let mut at_ms = 0;
+        while at_ms < length_ms {
+            at_ms += chance.between(10, length_ms / 6);
+            let (node, proxy) = (chance.index(nodes), chance.index(proxies));
+            let lasts_ms = chance.pick(&[20, 300, 2000, 8000]);
+            let (fault, end) = one(climate, chance, (node, proxy));
+            faults.extend(fault.map(|fault| (at_ms, fault)));
+            faults.extend(end.map(|fault| (at_ms + lasts_ms, fault)));
+        }
+        if climate.wipe {
+            let node = chance.index(nodes);
+            faults.push((chance.below(length_ms), Fault::Wipe(node)));
+        }
+        faults.sort_by_key(|(at_ms, _)| *at_ms);
+        Self(faults)
+    }
+
+    /// Lets it all happen.
+    pub(crate) async fn happen(&self, simulated: &Arc<Simulated>) {
+        let begun = Instant::now();
+        for (at_ms, fault) in &self.0 {
+            sleep_until(begun + Duration::from_millis(*at_ms)).await;
+            simulated.network.trace.note(format_args!("FAULT {fault:?}"));
+            fault.happen(simulated).await;
+        }
+    }
+}
+
+/// A fault that the climate knows, and what ends it.
+fn one(
+    climate: &Climate,
+    chance: &Chance,
+    (node, proxy): (usize, usize),
+) -> (Option<Fault>, Option<Fault>) {
+    let ways = chance.pick(&[Ways::There, Ways::Back, Ways::Both, Ways::Both]);
+    let wrong_by_ms =
+        chance.pick(&[-3_600_000, -70_000, -20_000, -300, 300, 20_000, 50_000, 70_000]);
+    let standing = chance.pick(&[Standing::Refusing, Standing::Silent]);
+    let (fault, end) = match chance.below(8) {
+        0 if climate.cuts => (Fault::Cut(proxy, node, ways), Fault::Heal),
+        1 if climate.cuts => (Fault::CutNode(node, ways), Fault::Heal),
+        2 if climate.cuts => (Fault::CutProxy(proxy, ways), Fault::Heal),
+        3 | 4 if climate.crashes => (Fault::Crash(node, standing), Fault::Restart(node)),
+        5 if climate.proxy_crashes => return (Some(Fault::CrashProxy(proxy)), None),
+        6 if climate.clocks => (Fault::SkewNode(node, wrong_by_ms), Fault::SkewNode(node, 0)),
+        7 if climate.clocks => (Fault::SkewProxy(proxy, wrong_by_ms), Fault::SkewProxy(proxy, 0)),
+        _ => {
+            let storm = Weather { delay_ms: 300, long_per_mille: 300, ..climate.weather };
+            (Fault::Weather(storm), Fault::Weather(climate.weather))
+        }
+    };
+    (Some(fault), Some(end))
+}
+
+impl Fault {
+    async fn happen(self, simulated: &Simulated) {
+        let (network, nodes) = (&simulated.network, &simulated.nodes);
+        let cut = |proxy: usize, node: usize, ways: Ways| {
+            ways.all().iter().for_each(|way| network.cut(Caller::Proxy(proxy), node, *way));
+        };
+        match self {
+            Self::Cut(proxy, node, ways) => cut(proxy, node, ways),
+            Self::CutNode(node, ways) => {
+                ways.all().iter().for_each(|way| network.cut(Caller::Worker, node, *way));
+                (0..simulated.proxies()).for_each(|proxy| cut(proxy, node, ways));
+            }
+            Self::CutProxy(proxy, ways) => {
+                (0..nodes.len()).for_each(|node| cut(proxy, node, ways));
+            }
+            Self::Heal => network.heal(),
+            Self::Crash(node, standing) => nodes[node].crash(standing).await,
+            Self::Restart(node) => nodes[node].restart(),
+            Self::Wipe(node) => nodes[node].wipe().await,
+            Self::CrashProxy(proxy) => simulated.replace_proxy(proxy),
+            Self::SkewNode(node, by_ms) => nodes[node].clock.set_wrong_by_ms(by_ms),
+            Self::SkewProxy(proxy, by_ms) => simulated.proxy(proxy).clock.set_wrong_by_ms(by_ms),
+            Self::Weather(weather) => network.set_weather(weather),
+        }
+    }
+}
+
+/// Puts everything right: what was wiped stays without votes.
+pub(crate) fn heal(simulated: &Simulated) {
+    simulated.network.trace.note(format_args!("HEALED"));
+    simulated.network.heal();
+    simulated.network.set_weather(Weather { delay_ms: 2, ..Weather::default() });
+    for node in &simulated.nodes {
+        node.restart();
+        node.clock.set_wrong_by_ms(0);
+    }
+    for proxy in 0..simulated.proxies() {
+        simulated.proxy(proxy).clock.set_wrong_by_ms(0);
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(at_ms, fault)| writeln!(f, "  {at_ms:>8} {fault:?}"))
+    }
+}

@@ -1,0 +1,141 @@
+//! A whole cluster in one thread, on simulated time: proxies, nodes in memory, and between them a
+//! network that delays, loses, repeats and cuts, while nodes and proxies crash and clocks go wrong.
+//! Everything that happens comes from a seed, so a run that fails can be looked at again.
+//!
+//! * [`run`] runs a seed: [`cluster`], [`client`]s with their [`upload`]s, [`faults`], [`aftermath`].
+//! * [`network`] and [`link`]: what becomes of calls; [`node`]: what becomes of those who answer.
+//! * [`workers`]: hints delivered and votes given back.
+//! * [`record`]: the history, which the checkers of `martlet_tests` judge.
+//! * [`planted`]: bugs that must be caught, to show that real ones would be.
+//!
+//! What it does not see: bytes on disk and on the wire, threads, and time spent computing.
+//!
+//! `MARTLET_SIM_SEED=n` runs one seed and prints its trace, `MARTLET_SIM_SEEDS=n` runs so many, from
+//! `MARTLET_SIM_FIRST` on.
+#![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
+
+mod aftermath;
+mod chance;
+mod client;
+mod clock;
+mod cluster;
+mod faults;
+mod link;
+mod network;
+mod node;
+mod payload;
+mod planted;
+mod record;
+mod run;
+mod shown;
+mod trace;
+mod upload;
+mod workers;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use parking_lot::Mutex;
+
+use self::planted::Bug;
+use self::run::{Ran, run};
+
+/// Seeds that every test run takes.
+const SEEDS: u64 = 1000;
+/// Seeds within which a planted bug has to show.
+const SEEDS_TO_CATCH: u64 = 200;
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+/// Runs seeds on all cores until one fails, and says which.
+fn first_failure(seeds: impl Iterator<Item = u64> + Send, bug: Bug) -> (u64, Option<Ran>) {
+    let seeds = Mutex::new(seeds);
+    let (operations, failed) = (AtomicU64::new(0), Mutex::new(None::<Ran>));
+    let worker = || {
+        while failed.lock().is_none() {
+            let Some(seed) = seeds.lock().next() else { return };
+            let ran = run(seed, bug);
+            if let Ok(count) = ran.verdict {
+                operations.fetch_add(count as u64, Ordering::Relaxed);
+                continue;
+            }
+            let mut failed = failed.lock();
+            if failed.as_ref().is_none_or(|other| other.seed > seed) {
+                *failed = Some(ran);
+            }
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(worker))));
+    (operations.into_inner(), failed.into_inner())
+}
+
+#[test]
+fn whatever_goes_wrong_every_promise_is_kept() {
+    if let Some(seed) = number("MARTLET_SIM_SEED") {
+        let ran = run(seed, Bug::None);
+        println!("{}", ran.trace);
+        assert!(ran.verdict.is_ok(), "{}", ran.failure().unwrap());
+        return;
+    }
+    let first = number("MARTLET_SIM_FIRST").unwrap_or(0);
+    let count = number("MARTLET_SIM_SEEDS").unwrap_or(SEEDS);
+    let (operations, failed) = first_failure(first..first + count, Bug::None);
+    if let Some(failure) = failed.and_then(|ran| ran.failure()) {
+        panic!("{failure}");
+    }
+    println!("{count} seeds from {first} on: {operations} operations of clients");
+}
+
+#[test]
+fn a_seed_repeats_to_the_byte() {
+    for seed in [1, 2, 3, 5, 8, 13] {
+        let (one, again) = (run(seed, Bug::None), run(seed, Bug::None));
+        assert!(one.trace.len() > 10_000, "seed {seed} does little");
+        let differ = one.trace.lines().zip(again.trace.lines()).find(|(one, again)| one != again);
+        assert_eq!(differ, None, "seed {seed} does not repeat");
+        assert_eq!(one.trace, again.trace);
+        assert_eq!(one.verdict, again.verdict);
+    }
+    assert_ne!(run(1, Bug::None).trace, run(2, Bug::None).trace);
+}
+
+fn caught(bug: Bug) {
+    let (_, failed) = first_failure(0..SEEDS_TO_CATCH, bug);
+    let failed =
+        failed.unwrap_or_else(|| panic!("{bug:?} was not caught in {SEEDS_TO_CATCH} seeds"));
+    println!("{bug:?} was caught: {}", failed.failure().unwrap());
+}
+
+#[test]
+fn replicas_that_forget_promises_are_caught() {
+    caught(Bug::ForgetsPromises);
+}
+
+#[test]
+fn acknowledging_at_one_replica_is_caught() {
+    caught(Bug::AcknowledgesAlone);
+}
+
+#[test]
+fn reading_from_one_replica_is_caught() {
+    caught(Bug::ReadsOneReplica);
+}
+
+#[test]
+fn losing_writes_at_a_crash_is_caught() {
+    caught(Bug::LosesWritesAtCrash);
+}
+
+#[test]
+fn listing_from_one_replica_is_caught() {
+    caught(Bug::ListsOneReplica);
+}
+
+#[test]
+fn replicas_that_forget_deletes_are_caught() {
+    caught(Bug::ForgetsDeletes);
+}

@@ -1,0 +1,220 @@
+//! The network between those who call (proxies and workers) and nodes.
+//!
+//! Fault model: a request or a reply takes its time, is lost, or comes twice, the second time later;
+//! so calls overtake each other. A link can be cut in one direction or in both: what is on its way
+//! then is lost where it would cross the cut. Nothing is forged, and no bytes are changed. Who waits
+//! in vain is told so after a while, or never, as the run has it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_protocol::{Backend, Error, Result};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::chance::Chance;
+use super::node::{Node, Standing};
+use super::planted::Bug;
+use super::shown::Shown;
+use super::trace::Trace;
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Caller {
+    Proxy(usize),
+    Worker,
+}
+
+/// A direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Way {
+    /// From a caller to a node.
+    There,
+    /// From a node to a caller.
+    Back,
+}
+
+/// How bad the network is: times in milliseconds, chances in a thousand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Weather {
+    /// Most requests and replies take up to this.
+    pub(crate) delay_ms: u64,
+    /// Some take up to this.
+    pub(crate) long_delay_ms: u64,
+    pub(crate) long_per_mille: u64,
+    pub(crate) lost_per_mille: u64,
+    pub(crate) twice_per_mille: u64,
+}
+
+/// The network. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub(crate) trace: Trace,
+    pub(crate) chance: Chance,
+    pub(crate) bug: Bug,
+    /// How long callers wait; none to wait for ever.
+    pub(crate) patience_ms: Option<u64>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    weather: Weather,
+    cuts: BTreeSet<(Caller, usize, Way)>,
+}
+
+/// What the network will do to one call.
+struct Trip {
+    there_ms: u64,
+    back_ms: u64,
+    lost: Option<Way>,
+    again_ms: Option<u64>,
+}
+
+impl Network {
+    pub(crate) fn new(trace: Trace, chance: Chance, bug: Bug, patience_ms: Option<u64>) -> Self {
+        Self { trace, chance, bug, patience_ms, state: Arc::default() }
+    }
+
+    pub(crate) fn set_weather(&self, weather: Weather) {
+        self.state.lock().weather = weather;
+    }
+
+    pub(crate) fn cut(&self, caller: Caller, node: usize, way: Way) {
+        self.state.lock().cuts.insert((caller, node, way));
+    }
+
+    /// Takes all cuts away.
+    pub(crate) fn heal(&self) {
+        self.state.lock().cuts.clear();
+    }
+
+    fn passes(&self, caller: Caller, node: usize, way: Way) -> bool {
+        !self.state.lock().cuts.contains(&(caller, node, way))
+    }
+
+    /// Whether a stream of bytes breaks off on its way.
+    pub(crate) fn breaks(&self) -> bool {
+        let lost_per_mille = self.state.lock().weather.lost_per_mille;
+        self.chance.per_mille(lost_per_mille)
+    }
+
+    fn trip(&self) -> Trip {
+        let weather = self.state.lock().weather;
+        let chance = &self.chance;
+        let delay = || {
+            let is_long = chance.per_mille(weather.long_per_mille);
+            chance.below(if is_long { weather.long_delay_ms } else { weather.delay_ms } + 1)
+        };
+        let lost = chance.per_mille(weather.lost_per_mille);
+        let again = chance.per_mille(weather.twice_per_mille);
+        Trip {
+            there_ms: delay(),
+            back_ms: delay(),
+            lost: lost.then(|| chance.pick(&[Way::There, Way::Back])),
+            again_ms: again.then(|| chance.below(10 * weather.long_delay_ms + 1)),
+        }
+    }
+
+    /// Carries a call to a node and its answer back. The call goes on its way whatever becomes of
+    /// whoever waits for it.
+    pub(crate) async fn carry<T, F, E>(
+        &self,
+        (caller, number, node): (Caller, usize, &Arc<Node>),
+        what: String,
+        effect: E,
+    ) -> Result<T>
+    where
+        T: Shown + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+        E: Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
+    {
+        let trip = self.trip();
+        let (answer, answered) = oneshot::channel();
+        let call =
+            Carried { network: self.clone(), caller, number, node: node.clone(), what, effect };
+        tokio::spawn(call.travel(trip, answer));
+        let wait = async {
+            match answered.await {
+                Ok(answer) => answer,
+                Err(_) => std::future::pending().await,
+            }
+        };
+        match self.patience_ms {
+            None => wait.await,
+            Some(ms) => timeout(Duration::from_millis(ms), wait)
+                .await
+                .unwrap_or_else(|_| Err(Error::unavailable("nobody answered"))),
+        }
+    }
+}
+
+/// A call on its way.
+struct Carried<E> {
+    network: Network,
+    caller: Caller,
+    number: usize,
+    node: Arc<Node>,
+    what: String,
+    effect: E,
+}
+
+impl<E> Carried<E> {
+    async fn travel<T, F>(self, trip: Trip, answer: oneshot::Sender<Result<T>>)
+    where
+        T: Shown + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+        E: Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
+    {
+        if let Some(reply) = self.once(&trip).await {
+            answer.send(reply).ok();
+        } else {
+            drop(answer);
+        }
+        if let Some(ms) = trip.again_ms {
+            sleep(Duration::from_millis(ms)).await;
+            self.once(&Trip { there_ms: 0, lost: Some(Way::Back), again_ms: None, ..trip }).await;
+        }
+    }
+
+    /// The call arrives, has its effect, and is answered; nothing if the answer is lost.
+    async fn once<T, F>(&self, trip: &Trip) -> Option<Result<T>>
+    where
+        T: Shown + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+        E: Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
+    {
+        sleep(Duration::from_millis(trip.there_ms)).await;
+        let (network, number) = (&self.network, self.number);
+        if trip.lost == Some(Way::There) || !network.passes(self.caller, number, Way::There) {
+            self.note("lost");
+            return None;
+        }
+        let (standing, life) = (self.node.standing(), self.node.life());
+        if standing != Standing::Up {
+            self.note("down");
+            let refused = || Err(Error::unavailable("the connection is refused"));
+            return (standing == Standing::Refusing).then(refused);
+        }
+        let reply = (self.effect)(self.node.backend()).await;
+        match &reply {
+            Ok(reply) => self.note(&reply.shown()),
+            Err(error) => self.note(&format!("{:?}: {error}", error.kind())),
+        }
+        sleep(Duration::from_millis(trip.back_ms)).await;
+        let lost = trip.lost == Some(Way::Back)
+            || !network.passes(self.caller, number, Way::Back)
+            || self.node.life() != life;
+        if lost {
+            self.note("reply lost");
+        }
+        (!lost).then_some(reply)
+    }
+
+    fn note(&self, what: &str) {
+        let (caller, number) = (self.caller, self.number + 1);
+        self.network.trace.note(format_args!("{caller:?} n{number} {} → {what}", self.what));
+    }
+}

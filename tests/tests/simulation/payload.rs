@@ -1,0 +1,74 @@
+//! Bodies that say which write brought them, in every byte.
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use martlet_proxy::Incoming;
+use martlet_tests::checkers::Value;
+
+use super::chance::Chance;
+
+/// Bodies up to this size: bytes that wait to be hashed go to a thread at 256 KiB, and threads are
+/// in no order that repeats.
+const BYTES_MAX: u64 = 60_000;
+/// Above this, bodies lie in extents.
+const INLINE_BYTES_MAX: u64 = martlet_protocol::limits::INLINE_BYTES_MAX;
+
+/// A size: mostly inline, sometimes in extents.
+pub(crate) fn size(chance: &Chance) -> usize {
+    let bytes = match chance.below(10) {
+        0..7 => chance.between(20, 400),
+        7 => INLINE_BYTES_MAX + chance.below(2),
+        _ => chance.between(INLINE_BYTES_MAX + 1, BYTES_MAX),
+    };
+    usize::try_from(bytes).expect("bodies are small")
+}
+
+/// The body of a write.
+pub(crate) fn bytes(value: Value, size: usize) -> Bytes {
+    let mut bytes = format!("{:>12};", value.0).into_bytes();
+    let mut state = value.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while bytes.len() < size {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(size.max(13));
+    bytes.into()
+}
+
+/// Which write a body is of, if it is whole and nothing else.
+pub(crate) fn value_of(body: &[u8]) -> Option<Value> {
+    let head = std::str::from_utf8(body.get(..12)?).ok()?;
+    let value = Value(head.trim_start().parse().ok()?);
+    (bytes(value, body.len()) == body).then_some(value)
+}
+
+/// A body on its way in, in pieces.
+pub(crate) fn incoming(bytes: Bytes) -> Incoming {
+    let size = Some(bytes.len() as u64);
+    let mut rest = bytes;
+    let pieces = std::iter::from_fn(move || {
+        (!rest.is_empty()).then(|| Ok(rest.split_to(rest.len().min(10_000))))
+    });
+    Incoming {
+        bytes: stream::iter(pieces).boxed(),
+        size,
+        md5: None,
+        compute: Vec::new(),
+        expected: Box::new(|| Ok(Vec::new())),
+    }
+}
+
+#[test]
+fn bodies_say_which_write_they_are_of() {
+    for size in [13, 14, 100, 9000] {
+        let body = bytes(Value(7), size);
+        assert_eq!((value_of(&body), body.len()), (Some(Value(7)), size));
+        let mut other = body.to_vec();
+        other[size - 1] ^= 1;
+        assert_eq!(value_of(&other), None);
+        assert_eq!(value_of(&[&body[..], b"x"].concat()), None);
+    }
+    assert_eq!(value_of(b"short"), None);
+}

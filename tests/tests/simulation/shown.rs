@@ -1,0 +1,110 @@
+//! Replies and keys in a few characters, for traces.
+
+use bytes::Bytes;
+use martlet_protocol::backend::{
+    BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, Hint, ListReply, PromiseReply,
+    RegisterView, WriteReply,
+};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::{Entry, RegisterKey, Stamp};
+
+/// Something that a trace can tell of.
+pub(crate) trait Shown {
+    fn shown(&self) -> String;
+}
+
+/// A register by its kind and name.
+pub(crate) fn key(key: &RegisterKey) -> String {
+    format!("{:?} {}", key.kind, key.name.escape_ascii())
+}
+
+/// An order, without what all orders of a run share.
+pub(crate) fn order(order: Stamp) -> String {
+    let (time, writer) = (order.time & 0xff_ffff_ffff, order.writer.0 >> 48);
+    format!("{time:010x}-{writer:04x}")
+}
+
+/// An entry by its order and write id.
+pub(crate) fn entry(entry: &Entry) -> String {
+    let id = &entry.write_id.to_string()[..8];
+    let gone = if entry.value.is_tombstone() { " gone" } else { "" };
+    format!("{}/{id}{gone}", order(entry.order))
+}
+
+/// A write by what it brings where.
+pub(crate) fn write(write: &EntryWrite) -> String {
+    format!("{} {:?} {}", key(&write.key), write.mode, entry(&write.entry))
+}
+
+impl Shown for RegisterView {
+    fn shown(&self) -> String {
+        let held = self.entry.as_ref().map_or_else(|| "nothing".to_owned(), entry);
+        format!("{held} promised {}", order(self.promise))
+    }
+}
+
+impl Shown for WriteReply {
+    fn shown(&self) -> String {
+        match self {
+            Self::Behind(above) => format!("behind {}", order(*above)),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+impl Shown for PromiseReply {
+    fn shown(&self) -> String {
+        match self {
+            Self::Promised(view) => view.shown(),
+            Self::Behind(above) => format!("behind {}", order(*above)),
+        }
+    }
+}
+
+impl Shown for ListReply {
+    fn shown(&self) -> String {
+        let names = self.entries.iter().map(|(name, held)| {
+            let gone = if held.value.is_tombstone() { "-" } else { "" };
+            format!("{gone}{}", name.escape_ascii())
+        });
+        let more = if self.truncated { " …" } else { "" };
+        format!("{}{more}", names.collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl Shown for () {
+    fn shown(&self) -> String {
+        "done".into()
+    }
+}
+
+impl Shown for Bytes {
+    fn shown(&self) -> String {
+        format!("{} bytes", self.len())
+    }
+}
+
+impl Shown for ExtentRef {
+    fn shown(&self) -> String {
+        format!("{} bytes", self.length)
+    }
+}
+
+impl Shown for ExtentStat {
+    fn shown(&self) -> String {
+        self.record.extent.shown()
+    }
+}
+
+/// Things that are merely counted.
+macro_rules! counted {
+    ($($of:ty),*) => {
+        $(impl Shown for Vec<$of> {
+            fn shown(&self) -> String {
+                format!("{} of them", self.len())
+            }
+        })*
+    };
+}
+
+counted!(BucketFence, DeviceStatus, ExtentRecord, Garbage, Hint, (RegisterKey, RegisterView));

@@ -1,0 +1,147 @@
+//! Multipart uploads as a client makes them: parts sent again, and a Complete that is repeated, also
+//! twice at a time, until somebody answers (rule M1).
+
+use std::time::Duration;
+
+use futures::future::join;
+use martlet_protocol::{Given, UploadId};
+use martlet_proxy::{CompleteUpload, Error, NamedPart, NewUpload, Result, Written};
+use martlet_tests::checkers::{Call, Outcome, Value};
+use tokio::time::sleep;
+
+use super::client::{BUCKET, Client, Door, attributes};
+use super::payload;
+
+/// How often a client sends a thing again.
+const ATTEMPTS: usize = 4;
+/// Bytes of a part.
+const PART_BYTES: usize = 9000;
+
+/// An upload with all its parts.
+struct Sent {
+    upload: UploadId,
+    parts: Vec<NamedPart>,
+    are_firm: bool,
+}
+
+/// What came of the attempts to complete an upload.
+#[derive(Default)]
+struct Answers {
+    /// Whether every part was acknowledged by a quorum; others may not be seen yet (rule A1).
+    parts_are_firm: bool,
+    written: Option<(Door, Written)>,
+    refused: usize,
+    /// Not answered, or answered with something that leaves it open.
+    open: usize,
+}
+
+impl Client {
+    pub(crate) async fn upload(&self, key: String) {
+        let value = self.record.value();
+        let call = if self.chance.per_mille(250) { Call::Create(value) } else { Call::Put(value) };
+        let Some(sent) = self.send_parts(&key, value).await else { return };
+        let Sent { upload, parts, are_firm } = sent;
+        let mut complete = CompleteUpload { parts, ..CompleteUpload::default() };
+        if matches!(call, Call::Create(_)) {
+            complete.conditions.if_none_match = Some(martlet_proxy::ETagCondition::Any);
+        }
+        let begun = self.begin(&key, &call);
+        let mut answers = Answers { parts_are_firm: are_firm, ..Answers::default() };
+        for _ in 0..ATTEMPTS {
+            Box::pin(self.complete(&key, upload, &complete, &call, &mut answers)).await;
+            if answers.written.is_some() || answers.refused > 0 {
+                break;
+            }
+            sleep(Duration::from_millis(self.chance.below(1000))).await;
+        }
+        let only_refused = answers.refused > 0 && answers.open == 0;
+        let (outcome, given) = match answers.written {
+            Some((door, written)) => {
+                self.record.tag(value, written.object.etag.to_string());
+                self.note_token(&door, &key, written.stamp);
+                (Outcome::Done, self.given(&door))
+            }
+            None if only_refused => (Outcome::Refused, Given::Quorum),
+            None => (self.give_up(&key, upload).await, Given::Quorum),
+        };
+        let returned_at = self.moment();
+        self.record.operation(begun.end(returned_at, outcome, given));
+    }
+
+    /// Begins an upload and sends its parts; nothing if that was too hard.
+    async fn send_parts(&self, key: &str, value: Value) -> Option<Sent> {
+        let door = self.door(None);
+        let new = NewUpload { attributes: attributes(value), checksum: None };
+        let begun = self.wait(&door, door.session.create_upload(BUCKET, key, new)).await;
+        let upload = begun?.ok()?.id;
+        let count = 1 + self.chance.index(3);
+        let body = payload::bytes(value, count * PART_BYTES - self.chance.index(100));
+        let (mut parts, mut are_firm) = (Vec::new(), true);
+        for (number, bytes) in (1..).zip(body.chunks(PART_BYTES)) {
+            let bytes = body.slice_ref(bytes);
+            let mut etag = None;
+            for _ in 0..ATTEMPTS {
+                let door = self.door(None);
+                let body = payload::incoming(bytes.clone());
+                let sent = door.session.upload_part(BUCKET, key, upload, number, body);
+                etag = self.wait(&door, sent).await.and_then(Result::ok).map(|part| part.etag);
+                if etag.is_some() {
+                    are_firm &= self.given(&door) == Given::Quorum;
+                    break;
+                }
+            }
+            parts.push(NamedPart { number, etag: etag?.to_string(), checksums: Vec::new() });
+        }
+        Some(Sent { upload, parts, are_firm })
+    }
+
+    /// One Complete, or two that race through different proxies.
+    async fn complete(
+        &self,
+        key: &str,
+        upload: UploadId,
+        complete: &CompleteUpload,
+        call: &Call,
+        answers: &mut Answers,
+    ) {
+        let once = |wait_ms| async move {
+            sleep(Duration::from_millis(wait_ms)).await;
+            let door = self.door(None);
+            let sent = door.session.complete_upload(BUCKET, key, upload, complete.clone());
+            let answer = self.wait(&door, sent).await;
+            (door, answer)
+        };
+        let twice = self.chance.per_mille(300);
+        let all = if twice {
+            let (one, other) = join(Box::pin(once(0)), Box::pin(once(self.chance.below(50)))).await;
+            vec![one, other]
+        } else {
+            vec![once(0).await]
+        };
+        for (door, answer) in all {
+            match answer {
+                Some(Ok(written)) => answers.written = Some((door, written)),
+                // It ended otherwise, or nobody knows how.
+                Some(Err(Error::NoSuchUpload)) | None => answers.open += 1,
+                Some(Err(Error::InvalidPart(_)))
+                    if !answers.parts_are_firm || self.given(&door) != Given::Quorum =>
+                {
+                    answers.open += 1;
+                }
+                Some(Err(error)) => match self.record.failure(&error, call) {
+                    Outcome::Refused => answers.refused += 1,
+                    _ => answers.open += 1,
+                },
+            }
+        }
+    }
+
+    /// Aborts an upload whose Complete was never answered. If that is done, it never completes.
+    async fn give_up(&self, key: &str, upload: UploadId) -> Outcome {
+        let door = self.door(None);
+        match self.wait(&door, door.session.abort_upload(BUCKET, key, upload)).await {
+            Some(Ok(())) => Outcome::Failed,
+            _ => Outcome::Unknown,
+        }
+    }
+}
