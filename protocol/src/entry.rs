@@ -1,7 +1,7 @@
 //! What a register holds: an object, a bucket, an upload or a part, or a tombstone.
 //!
 //! ```text
-//! version (1) | order (16) | write id (16) | postcard of the value
+//! version (2) | order (16) | write id (16) | postcard of the value
 //! ```
 //!
 //! The head has a fixed layout, so that a replica compares orders without decoding the rest.
@@ -14,7 +14,9 @@ use crate::extent::ExtentRef;
 use crate::id::{BucketId, PolicyId, UploadId, WriteId};
 use crate::stamp::Stamp;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// In which buckets had no level of their own.
+const VERSION_BEFORE_LEVELS: u8 = 1;
 const HEAD_BYTES: usize = 1 + Stamp::BYTES + 16;
 
 /// The content of one register.
@@ -346,7 +348,12 @@ impl Entry {
     /// later format.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (order, write_id) = Self::peek(bytes)?;
-        let value = postcard::from_bytes(&bytes[HEAD_BYTES..])
+        let rest = &bytes[HEAD_BYTES..];
+        let value = match bytes[0] {
+            VERSION_BEFORE_LEVELS => legacy::decode(rest),
+            _ => postcard::from_bytes(rest),
+        };
+        let value = value
             .map_err(|error| Error::corrupt("an index entry does not decode").with_source(error))?;
         Ok(Self { order, write_id, value })
     }
@@ -358,7 +365,7 @@ impl Entry {
     pub fn peek(bytes: &[u8]) -> Result<(Stamp, WriteId)> {
         let head =
             bytes.get(..HEAD_BYTES).ok_or_else(|| Error::corrupt("an index entry is too short"))?;
-        if head[0] != VERSION {
+        if ![VERSION, VERSION_BEFORE_LEVELS].contains(&head[0]) {
             return Err(Error::corrupt(format!("an index entry has format {}", head[0])));
         }
         let mut order = [0; Stamp::BYTES];
@@ -366,6 +373,48 @@ impl Entry {
         let mut write_id = [0; 16];
         write_id.copy_from_slice(&head[1 + Stamp::BYTES..]);
         Ok((Stamp::from_bytes(order), WriteId(write_id)))
+    }
+}
+
+/// Values as format 1 had them.
+mod legacy {
+    use serde::Deserialize;
+
+    use super::{Bucket, BucketState, Level, Value};
+    use crate::id::{BucketId, PolicyId};
+
+    /// The place of [`Value::Bucket`] among the variants.
+    const BUCKET: u8 = 2;
+
+    #[derive(Deserialize)]
+    struct BucketBefore {
+        id: BucketId,
+        created_ms: u64,
+        generation: u64,
+        state: BucketState,
+        index_shards: u16,
+        policy: PolicyId,
+        owner: String,
+    }
+
+    /// A value of format 1.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Value, postcard::Error> {
+        let Some((&BUCKET, bytes)) = bytes.split_first() else {
+            return postcard::from_bytes(bytes);
+        };
+        let BucketBefore { id, created_ms, generation, state, index_shards, policy, owner } =
+            postcard::from_bytes(bytes)?;
+        let consistency = Level::default();
+        Ok(Value::Bucket(Box::new(Bucket {
+            id,
+            created_ms,
+            generation,
+            state,
+            index_shards,
+            policy,
+            owner,
+            consistency,
+        })))
     }
 }
 
@@ -402,6 +451,29 @@ mod tests {
             assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
             assert_eq!(Entry::peek(&entry.encode()).unwrap(), (entry.order, entry.write_id));
         }
+    }
+
+    #[test]
+    fn entries_of_format_1_decode_and_their_buckets_get_the_default_level() {
+        let bucket = Bucket {
+            id: BucketId([4; 16]),
+            created_ms: 9,
+            generation: 3,
+            state: BucketState::Closing,
+            index_shards: 16,
+            policy: PolicyId(1),
+            owner: "me".into(),
+            consistency: Level::Available,
+        };
+        let of_bucket = entry(Value::Bucket(Box::new(bucket)));
+        let mut before = of_bucket.encode();
+        assert_eq!(before.pop(), Some(0), "the level stands last");
+        assert!(Entry::decode(&before).is_err());
+        before[0] = VERSION_BEFORE_LEVELS;
+        assert_eq!(Entry::decode(&before).unwrap(), of_bucket);
+        let mut tombstone = entry(Value::Tombstone).encode();
+        tombstone[0] = VERSION_BEFORE_LEVELS;
+        assert_eq!(Entry::decode(&tombstone).unwrap().value, Value::Tombstone);
     }
 
     #[test]

@@ -48,6 +48,18 @@ impl Error {
         self
     }
 
+    /// [`ErrorKind::Unavailable`], and nothing came of the call: it was refused, or never arrived.
+    pub fn unreached(message: impl Into<String>, cause: impl fmt::Display) -> Self {
+        Self::unavailable(message).with_source(NoEffect(cause.to_string()))
+    }
+
+    /// Whether the call is known to have had no effect. Of other calls that failed as
+    /// [`ErrorKind::Unavailable`] the outcome is unknown.
+    pub fn had_no_effect(&self) -> bool {
+        let source = self.source.as_deref();
+        source.is_some_and(<dyn std::error::Error + Send + Sync>::is::<NoEffect>)
+    }
+
     /// What the caller should do.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -88,6 +100,18 @@ impl Error {
         Self::new(ErrorKind::Internal, message)
     }
 }
+
+/// The cause of an error that came before anything was done.
+#[derive(Debug)]
+struct NoEffect(String);
+
+impl fmt::Display for NoEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoEffect {}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@
 //!   date, every `x-martlet-*` header, and the BLAKE3 of the body unless it is streamed.
 //! * Every reply says what its node's clock shows and which rings it has: [`Heard`].
 //! * An error keeps its kind and its sentence. What happened on the way is
-//!   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable); [`had_no_effect`] tells whether the
+//!   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable); [`Error::had_no_effect`](crate::Error::had_no_effect) tells whether the
 //!   request may have been carried out.
 //!
 //! What is checked by whom: the signature covers what a request says, so nobody without the key can
@@ -30,7 +30,6 @@ mod tls;
 
 pub use announce::{Announcement, Heard, RingTag, RingTags};
 pub use client::{ClientOptions, HttpBackend};
-pub use fault::had_no_effect;
 pub use key::ClusterKey;
 pub use server::{ServeOptions, ServerOptions, guarded, router, serve};
 pub use tls::{Tls, TlsFiles};

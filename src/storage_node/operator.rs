@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::Router;
 use futures::FutureExt;
+use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, DeviceId};
 use martlet_storage_node::StorageNode;
 
@@ -31,13 +32,16 @@ impl Health for Opened {
         let statuses = self.node.devices().await.unwrap_or_default();
         let mut condition = condition(&statuses);
         let rings = self.member.keeper.rings();
-        for device in statuses.iter().filter(|device| !device.voting) {
-            let holds_entries =
-                rings.index().is_some_and(|index| index.device(device.device).is_some());
-            if holds_entries {
-                condition.reasons.push(format!("device {} has no votes yet", device.device));
-            }
+        let holds_entries = |device: &&DeviceStatus| {
+            rings.index().is_some_and(|index| index.device(device.device).is_some())
+        };
+        let (voting, mute): (Vec<_>, Vec<_>) =
+            statuses.iter().filter(holds_entries).partition(|device| device.voting);
+        for device in &mute {
+            condition.reasons.push(format!("device {} has no votes yet", device.device));
         }
+        // Whoever waits for this node waits for its say.
+        condition.serves &= mute.is_empty() || !voting.is_empty();
         for name in devices::missing(&rings, &self.name, &self.devices) {
             condition.reasons.push(format!("the device {name} of the rings is not given"));
         }

@@ -1,4 +1,4 @@
-//! S3 clients that record what they did, for the [checkers](crate::checkers).
+//! S3 clients that record what they did, for the [checkers].
 //!
 //! * Every write has a body of its own that begins with its [`Value`], so that a read says which
 //!   write it saw; a body that is none of those that were sent whole fails the test at once.

@@ -17,6 +17,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
+/// Held by each test: two clusters that start at once may take the same port for free.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Far from the usual ports, and another one for each test: they run at the same time.
@@ -187,6 +189,7 @@ fn body(seed: u8, bytes: usize) -> Bytes {
 
 #[tokio::test]
 async fn it_outlives_a_dead_node_and_leaves_nothing_behind() {
+    let _alone = ALONE.lock().await;
     let up = Up::start(S3_PORTS[0], &["--nodes", "4"]).await;
     let printed = up.printed();
     assert!(printed.contains("Martlet serves S3 at http://127.0.0.1:"), "{printed}");
@@ -237,6 +240,7 @@ async fn it_outlives_a_dead_node_and_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn its_children_go_with_it_however_it_went() {
+    let _alone = ALONE.lock().await;
     let up = Up::start(S3_PORTS[1], &["--nodes", "1", "--zones", "1", "--replicas", "1"]).await;
     let mode = |path: &str| fs::metadata(up.dir().join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("cluster.key"), mode("credentials")), (0o600, 0o600));
@@ -268,6 +272,7 @@ async fn its_children_go_with_it_however_it_went() {
 
 #[tokio::test]
 async fn a_node_joins_and_objects_from_before_are_found() {
+    let _alone = ALONE.lock().await;
     let up = Up::start(S3_PORTS[2], &["--nodes", "3", "--zones", "3"]).await;
     let mut client = up.client();
     client.make_bucket("mine").await;

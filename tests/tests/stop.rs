@@ -41,7 +41,7 @@ async fn a_request_under_way_finishes() {
         }
         let ready = server.admin("/readyz").await.unwrap();
         assert_eq!(ready.status, 503);
-        assert!(ready.text().contains("the server is stopping"), "{}", ready.text());
+        assert!(ready.text().contains("it is stopping"), "{}", ready.text());
         stream.write_all(&body("k", LENGTH)[LENGTH / 2..]).await.unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).await.unwrap();

@@ -1,8 +1,6 @@
 //! Errors on the wire: kind and sentence go out and come in again, and what happens on the way is
 //! told apart by whether it can have had an effect.
 
-use std::fmt;
-
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -27,30 +25,6 @@ const KINDS: [(ErrorKind, &str, StatusCode); 7] = [
     (ErrorKind::Invalid, "invalid", StatusCode::BAD_REQUEST),
     (ErrorKind::Internal, "internal", StatusCode::INTERNAL_SERVER_ERROR),
 ];
-
-/// The cause of an error that came before the node had done anything.
-#[derive(Debug)]
-struct NoEffect(String);
-
-impl fmt::Display for NoEffect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NoEffect {}
-
-/// Whether an error is known to have come before the node did anything: no connection, a refused
-/// signature, too many requests. Of others that are [`ErrorKind::Unavailable`] the outcome is
-/// unknown.
-pub fn had_no_effect(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<NoEffect>)
-}
-
-/// [`ErrorKind::Unavailable`] before anything was sent.
-pub(super) fn unsent(message: String, cause: impl fmt::Display) -> Error {
-    Error::unavailable(message).with_source(NoEffect(cause.to_string()))
-}
 
 /// An error as a reply.
 pub(super) fn reply(error: &Error) -> Response {
@@ -84,7 +58,7 @@ pub(super) fn of_reply(status: StatusCode, headers: &HeaderMap, body: &Bytes) ->
         return Error::unavailable(format!("the node answered {status} and doesn't say why"));
     };
     if headers.contains_key(UNTOUCHED) {
-        return unsent(sentence.into_owned(), status);
+        return Error::unreached(sentence.into_owned(), status);
     }
     Error::new(*kind, sentence)
 }
@@ -120,7 +94,7 @@ mod tests {
             let error = Error::new(kind, "extent é is gone").with_source(Error::full("no room"));
             let found = there_and_back(reply(&error)).await;
             assert_eq!((found.kind(), found.to_string()), (kind, error.to_string()));
-            assert!(!had_no_effect(&found));
+            assert!(!found.had_no_effect());
         }
     }
 
@@ -136,7 +110,7 @@ mod tests {
         assert_eq!(busy.headers()[header::RETRY_AFTER], "1");
         let found = there_and_back(busy).await;
         assert_eq!(found.kind(), ErrorKind::Unavailable);
-        assert!(had_no_effect(&found));
+        assert!(found.had_no_effect());
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::Want;
-use martlet_protocol::http::{ClientOptions, ServerOptions, had_no_effect, router};
+use martlet_protocol::http::{ClientOptions, ServerOptions, router};
 use martlet_protocol::{Backend, DeviceId, ErrorKind};
 use tokio::net::TcpListener;
 
@@ -21,7 +21,7 @@ async fn a_refused_connection_fails_at_once_and_heals() {
     for _ in 0..1000 {
         let error = client.read(DEVICE, &register(), Want::Entry).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert!(had_no_effect(&error), "{error}");
+        assert!(error.had_no_effect(), "{error}");
     }
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let _node = Node::serve(address, guard(router(memory(), ServerOptions::default()))).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::routing::{get, put};
 use bytes::Bytes;
 use martlet_protocol::backend::{ListRequest, ListStart, Want};
-use martlet_protocol::http::{ClientOptions, had_no_effect, router};
+use martlet_protocol::http::{ClientOptions, router};
 use martlet_protocol::testing::{Fault, FaultyBackend, conformance};
 use martlet_protocol::{
     Backend, BucketId, Error, ErrorKind, ExtentId, RegisterKey, RegisterKind, Shard, SystemClock,
@@ -44,7 +44,7 @@ async fn every_kind_of_error_comes_across() {
         ];
         for (error, op) in errors.into_iter().zip(["Read", "WriteExtent", "ReadExtent"]) {
             assert_eq!((error.kind(), error.to_string()), (kind, format!("{op} was refused")));
-            assert!(!had_no_effect(&error), "the node looked at it");
+            assert!(!error.had_no_effect(), "the node looked at it");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::backend::Want;
-use martlet_protocol::http::{ClientOptions, HttpBackend, ServerOptions, had_no_effect};
+use martlet_protocol::http::{ClientOptions, HttpBackend, ServerOptions};
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};
 use martlet_protocol::{Backend, Clock, ErrorKind, ManualClock, SystemClock};
 use parking_lot::Mutex;
@@ -100,7 +100,7 @@ async fn another_key_and_another_time_are_refused_without_effect() {
         for _ in 0..3 {
             let error = client.devices().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            assert!(had_no_effect(&error) && error.to_string().contains("403"), "{error}");
+            assert!(error.had_no_effect() && error.to_string().contains("403"), "{error}");
         }
     }
     assert_eq!(raw(node.address, b"GET /v1/devices HTTP/1.1\r\n\r\n").await, Some(401));
@@ -150,7 +150,7 @@ async fn more_than_the_node_can_hold_is_told_to_come_again() {
     soon("the place is taken", async || client.devices().await.is_err()).await;
     let error = client.devices().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(had_no_effect(&error) && error.to_string().contains("hands full"), "{error}");
+    assert!(error.had_no_effect() && error.to_string().contains("hands full"), "{error}");
     hanging.abort();
     soon("whoever hangs up leaves a place", async || client.devices().await.is_ok()).await;
 }

@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use martlet_protocol::http::{
-    ClientOptions, ServeOptions, Tls, TlsFiles, had_no_effect, router, serve,
-};
+use martlet_protocol::http::{ClientOptions, ServeOptions, Tls, TlsFiles, router, serve};
 use martlet_protocol::testing::conformance;
 use martlet_protocol::{Backend, ErrorKind};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -76,7 +74,7 @@ async fn a_node_of_another_name_or_authority_is_not_believed() {
         let (address, _stop) = node(node_tls).await;
         let member = client(address, with(Some(tls(&ours, &papers(&ours, "proxy")))));
         let error = member.devices().await.unwrap_err();
-        assert!(had_no_effect(&error), "{error}");
+        assert!(error.had_no_effect(), "{error}");
     }
 }
 

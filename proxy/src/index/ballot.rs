@@ -40,11 +40,8 @@ impl Inner {
         let mut failure = None;
         let mut floor = Stamp::ZERO;
         for round in 0..ROUNDS {
-            if round > 0 {
-                back_off(round).await;
-                if Instant::now() > deadline {
-                    break;
-                }
+            if round > 0 && !back_off(round, deadline).await {
+                break;
             }
             let ballot = self.stamps.issue_above(floor);
             let promised = self.promise(&place, intent.key, ballot).await;
@@ -151,9 +148,11 @@ impl Inner {
     }
 }
 
-/// Waits a random while that grows with the rounds lost: up to a second in the end.
-async fn back_off(round: u32) {
+/// Waits a random while that grows with the rounds lost: up to a second in the end. Whether there is
+/// time left after it.
+async fn back_off(round: u32, deadline: Instant) -> bool {
     let most_us = 250u64 << round.min(12);
     let chance = u64::from(u16::from_be_bytes(random_bytes()));
     tokio::time::sleep(Duration::from_micros(most_us * chance / u64::from(u16::MAX))).await;
+    Instant::now() <= deadline
 }

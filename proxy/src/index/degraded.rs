@@ -13,8 +13,8 @@ use crate::store::Inner;
 
 impl Inner {
     /// The newest that primaries, previous holders and handoffs know, after too few primaries have
-    /// answered. That a key is absent takes the word of as many nodes as a write has to be on, a
-    /// holder among them, and of none that knows it.
+    /// answered. That a key is absent takes the word of as many nodes as a write has to be on, and
+    /// of none that knows it. A handoff that keeps nothing knows nothing.
     pub(super) async fn read_degraded(
         &self,
         place: &Place,
@@ -41,9 +41,9 @@ impl Inner {
         self.note_silence(&calls, began);
         let Some(best) = newest(&seen) else { return Err(failure) };
         if is_absent(&best.view) {
-            let holders = seen.iter().any(|seen| seen.role != Role::Handoff);
-            let nodes = place.nodes(seen.iter().map(|seen| seen.device));
-            if !holders || nodes < place.needed() {
+            let knows = |seen: &&Seen| seen.role != Role::Handoff || seen.view.entry.is_some();
+            let holders = seen.iter().filter(knows);
+            if place.nodes(holders.map(|seen| seen.device)) < place.needed() {
                 return Err(failure);
             }
         }

@@ -58,6 +58,14 @@ impl Inner {
             match verdicts {
                 Verdicts { fenced: true, .. } => return Ok(Landed::Fenced),
                 Verdicts { behind: Some(above), .. } => floor = above,
+                verdicts @ Verdicts {
+                    unreached: Some(_),
+                    refused: None,
+                    out_of_time: false,
+                    ..
+                } => {
+                    return self.write_degraded(&place, intent, &write, verdicts).await;
+                }
                 verdicts => return Err(Failed::clean(verdicts.into_error())),
             }
         }
@@ -80,8 +88,8 @@ impl Inner {
             self.stamps.issue_above(above);
         }
         if intent.level == Level::Strict || verdicts.fenced || verdicts.behind.is_some() {
-            let fenced = verdicts.fenced;
-            return Err(Failed { fenced, ..Failed::unknown(verdicts.into_error()) });
+            let (fenced, maybe_written) = (verdicts.fenced, !verdicts.untouched());
+            return Err(Failed { error: verdicts.into_error().into(), maybe_written, fenced });
         }
         match self.hand_off(place, write, verdicts.holders.clone()).await {
             Ok(()) => {

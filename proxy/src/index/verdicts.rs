@@ -15,6 +15,8 @@ pub(super) struct Verdicts {
     pub(super) out_of_time: bool,
     pub(super) unknown: Option<Error>,
     pub(super) refused: Option<Error>,
+    /// A replica was not reached.
+    pub(super) unreached: Option<Error>,
     /// Replicas that said what they made of it.
     pub(super) answered: usize,
     pub(super) replicas: usize,
@@ -49,6 +51,7 @@ impl Verdicts {
                 self.unknown = Some(Error::unavailable("a replica that has it has no vote"));
             }
             Err(error) if error.kind() == ErrorKind::Invalid => self.refused = Some(error),
+            Err(error) if error.had_no_effect() => self.unreached = Some(error),
             // Also of a full device: its log may have run out of space in mid-record.
             Err(error) => self.unknown = Some(error),
         }
@@ -70,7 +73,7 @@ impl Verdicts {
     }
 
     pub(super) fn into_error(self) -> Error {
-        if let Some(error) = self.unknown.or(self.refused) {
+        if let Some(error) = self.unknown.or(self.refused).or(self.unreached) {
             return error;
         }
         if self.out_of_time {

@@ -55,7 +55,7 @@ async fn read_by_all(proxy: &Proxy, what: &str) -> Option<Bytes> {
     seen.pop().flatten()
 }
 
-/// Lets an operation die at each of its calls; there are some, and after the last it succeeds.
+/// Lets an operation die at each of its calls, until it succeeds.
 async fn at_every_call<F: Future<Output = Result<()>>>(
     before: Option<&Bytes>,
     after: Option<&Bytes>,
@@ -79,7 +79,7 @@ async fn at_every_call<F: Future<Output = Result<()>>>(
         assert!(held.as_ref() == before || held.as_ref() == after, "{what}: something else");
         if let Ok(Ok(())) = done {
             assert_eq!(held.as_ref(), after, "{what}, and it was acknowledged");
-            assert!(calls > 3, "an operation makes some calls");
+            assert!(calls >= 2, "a quorum is two calls at least");
             return;
         }
     }

@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::http::fault;
 
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -53,7 +52,7 @@ impl Breaker {
         let probe = state.until.is_some();
         if state.probing || state.until.is_some_and(|until| now < until) {
             let message = format!("the node at {address} could not be reached a moment ago");
-            return Err(fault::unsent(message, "it is left alone for a while"));
+            return Err(Error::unreached(message, "it is left alone for a while"));
         }
         state.probing = probe;
         Ok(Pass { breaker: self, began: now, probe, settled: false })
@@ -121,7 +120,7 @@ mod tests {
         for wait_ms in [200, 400, 800, 1600, 2000, 2000] {
             later(wait_ms - 1).await;
             let refused = breaker.pass("n1").unwrap_err();
-            assert!(fault::had_no_effect(&refused), "{refused}");
+            assert!(refused.had_no_effect(), "{refused}");
             later(1).await;
             let probe = breaker.pass("n1").expect("one may try");
             assert!(breaker.pass("n1").is_err(), "one at a time");

@@ -28,7 +28,6 @@ use tokio::time::{Instant, timeout};
 use super::ClientOptions;
 use super::upload::Outgoing;
 use crate::error::{Error, Result};
-use crate::http::fault;
 
 /// Bytes read or queued at a time, in streams.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
@@ -96,7 +95,7 @@ impl Connection {
     /// Connects, or says why not.
     pub(super) async fn open(address: &str, options: &ClientOptions) -> Result<Self> {
         let told = |cause: &dyn std::fmt::Display| {
-            fault::unsent(format!("no connection to the node at {address}"), cause)
+            Error::unreached(format!("no connection to the node at {address}"), cause)
         };
         let connected = timeout(options.connect, async {
             let stream = TcpStream::connect(address).await?;

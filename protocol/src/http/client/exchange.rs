@@ -162,7 +162,7 @@ impl Node {
             }
             Sent::Unsent(request, error) => {
                 let message = format!("the connection to the node at {} had ended", self.address);
-                Err((Some(request), fault::unsent(message, error)))
+                Err((Some(request), Error::unreached(message, error)))
             }
             Sent::Lost(error) => {
                 let message = format!("the connection to the node at {} broke", self.address);
