@@ -15,7 +15,7 @@
 //!   heard of it.
 //! * [`clock`]: cluster time (rule C1).
 //! * [`rounds`]: asks every node now and then, so that rings and time spread without requests.
-//! * [`routes`]: what a storage node answers besides its [`Backend`](martlet_protocol::Backend).
+//! * [`routes`]: what a storage node answers besides its [`Backend`].
 //! * [`peers`], [`introduce`]: which devices remember what they promised (rule G1).
 //! * [`key`], [`settings`]: what every member is told; [`status`]: what it tells operators.
 

@@ -15,7 +15,7 @@
 //! * [`fences`]: what each bucket takes (rule M2); [`standing`]: votes and floor of the device (rules
 //!   G1, G2); [`hints`]: what it keeps for others (rule A2).
 //! * [`log_tail`]: what a power cut leaves of RocksDB's logs.
-//! * [`prepare`]: a write before it waits; [`purge`]: the end of a bucket.
+//! * [`mod@prepare`]: a write before it waits; [`purge`]: the end of a bucket.
 //! * [`rows`]: the bytes; [`database`] and [`options`]: RocksDB.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
 //!
