@@ -11,8 +11,13 @@ const CONSISTENCY: HeaderName = HeaderName::from_static("x-martlet-consistency")
 const READ_AFTER: HeaderName = HeaderName::from_static("x-martlet-read-after");
 
 /// What a request asks for.
+///
+/// Some clients (s3cmd, when it moves an object) send the headers of a HEAD back with the copy: the
+/// words of replies ask for nothing.
 pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Ask> {
-    let level = one(headers, &CONSISTENCY)?.map(|text| {
+    let is_echo =
+        |text: &&str| [Given::Quorum, Given::Degraded].iter().any(|it| it.name() == *text);
+    let level = one(headers, &CONSISTENCY)?.filter(|text| !is_echo(text)).map(|text| {
         text.parse::<Level>().map_err(|error| s3_error!(InvalidArgument, "{CONSISTENCY}: {error}"))
     });
     let read_after = one(headers, &READ_AFTER)?.map(|text| {
@@ -64,8 +69,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_reply_said_may_be_sent_back_and_asks_for_nothing() {
+        for given in [Given::Quorum, Given::Degraded] {
+            assert_eq!(asked_by(&[(&CONSISTENCY, given.name())]), Ok(Ask::default()));
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_an_invalid_argument() {
-        for (name, value) in [(&CONSISTENCY, "quorum"), (&CONSISTENCY, ""), (&READ_AFTER, "x")] {
+        for (name, value) in [(&CONSISTENCY, "most"), (&CONSISTENCY, ""), (&READ_AFTER, "x")] {
             assert_eq!(asked_by(&[(name, value)]), Err("InvalidArgument".into()));
         }
         let twice = [(&CONSISTENCY, "any"), (&CONSISTENCY, "strict")];

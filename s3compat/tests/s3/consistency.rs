@@ -60,7 +60,7 @@ async fn what_makes_no_sense_is_refused() {
     let world = World::with_bucket().await;
     world.put("/bkt/key", "x").await;
     let senseless = [
-        ("x-martlet-consistency", "quorum"),
+        ("x-martlet-consistency", "most"),
         ("x-martlet-consistency", "Strict"),
         ("x-martlet-read-after", "now"),
         ("x-martlet-read-after", "0-0-q-0"),
