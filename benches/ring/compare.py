@@ -202,11 +202,11 @@ def read_ring(file):
     """Devices and assignment of a ring file, read as docs/RING.md draws it."""
     with open(file, "rb") as opened:
         data = opened.read()
-    assert data[:8] == b"MRTLRING" and struct.unpack_from("<HQ", data, 8) == (1, len(data))
+    assert data[:8] == b"MRTLRING" and struct.unpack_from("<HQ", data, 8) == (2, len(data))
     part_power, width = data[88], data[89]
     extra, count, moves = struct.unpack_from("<IHI", data, 90)
     assert extra == 1 << part_power, "fractional replicas aren't compared"
-    at = 100
+    at = 108
 
     def text():
         nonlocal at
@@ -222,7 +222,7 @@ def read_ring(file):
         _, address, _, _ = text(), text(), text(), text()
         node = int(address.split(":")[0].rsplit(".", 1)[1])
         devices.append(Device(ident, region, zone, node, weight))
-    at += 9 * moves
+    at += 17 * moves
     bits = (count - 1).bit_length()
     packed = numpy.frombuffer(data, numpy.uint8, len(data) - 32 - at, at)
     flags = numpy.unpackbits(packed, bitorder="little")[:bits * width << part_power]
@@ -391,6 +391,7 @@ def main():
     parser.add_argument("--martlet", required=True, help="the martlet binary")
     parser.add_argument("--part-power", type=int, default=16, help="of all but the largest")
     parser.add_argument("--quick", action="store_true", help="leave the largest out")
+    parser.add_argument("--only", default="", help="topologies that have this in their name")
     args = parser.parse_args()
     print("| topology | step | balance % | dispersion % | moved | runs | s "
           "| Swift: balance % | dispersion % | moved | runs | s | faster | as good |")
@@ -398,6 +399,7 @@ def main():
     clusters = [make(args.part_power) for make in (zones, uneven, mixed, regions)]
     if not args.quick:
         clusters.append(thousand(18))
+    clusters = [cluster for cluster in clusters if args.only in cluster.name]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for cluster in clusters:

@@ -136,6 +136,8 @@ pub struct Builder {
     settings: Settings,
     lineage: Lineage,
     epoch: u64,
+    /// Rises with every rebalance that moves or places a replica.
+    change: u64,
     parent: RingHash,
     /// Hash of the ring of this epoch, which the next one names.
     hash: RingHash,
@@ -163,6 +165,7 @@ impl Builder {
             settings,
             lineage,
             epoch: 0,
+            change: 0,
             parent: [0; 32],
             hash: [0; 32],
             handoff_unit: 1.0,
@@ -205,6 +208,7 @@ impl Builder {
         let moves = ring.moves().iter().map(|&replica| Begun { replica, at_ms: now_ms }).collect();
         Ok(Self {
             epoch: identity.epoch,
+            change: identity.change,
             parent: identity.parent,
             hash: ring.hash(),
             handoff_unit: identity.handoff_unit,
@@ -251,6 +255,7 @@ impl Builder {
             epoch: self.epoch,
             policy: self.settings.policy,
             policy_name: self.settings.policy_name.clone(),
+            change: self.change,
             lineage: self.lineage,
             parent: self.parent,
             handoff_unit: self.handoff_unit,

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   0   8  magic "MRTLRING"
-//!   8   2  format version, 1
+//!   8   2  format version, 2
 //!  10   8  length of the whole file
 //!  18   8  epoch
 //!  26   2  policy id
@@ -17,13 +17,16 @@
 //!  90   4  partitions that have them
 //!  94   2  devices
 //!  96   4  moves
-//! 100   -  policy name
+//! 100   8  change
+//! 108   -  policy name
 //!       -  devices: id 4, region 4, zone 4, weight 8 (f64), node name, node address, name, meta
-//!       -  moves: partition 4, replica 1, previous device 4
+//!       -  moves: partition 4, replica 1, previous device 4, change 8
 //!       -  slots: for each replica of each partition the position of its device in the list,
 //!          packed into as few bits as the last position needs, low bits first
 //!  -32  32  BLAKE3 of everything before: the ring's hash
 //! ```
+//!
+//! Format 1 has no changes: its epoch stands for them.
 //!
 //! The length comes early so that a file cut short or grown is told from one that was changed; the
 //! hash comes last and is checked before anything else is believed.
@@ -39,9 +42,13 @@ use crate::ring::{Identity, Move, Ring, RingHash};
 use crate::table::{PART_POWER_MAX, REPLICAS_MAX, Table};
 
 const MAGIC: &[u8; 8] = b"MRTLRING";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// The oldest format that is read.
+const VERSION_MIN: u16 = 1;
 const LENGTH_AT: usize = 10;
-const HEADER_BYTES: usize = 100;
+const HEADER_BYTES: usize = 108;
+/// The same in format 1.
+const HEADER_BYTES_MIN: usize = 100;
 const HASH_BYTES: usize = 32;
 
 /// The hash that ends an encoded ring.
@@ -71,12 +78,14 @@ impl Ring {
         out.extend_from_slice(&devices.to_le_bytes());
         let moves = u32::try_from(self.moves.len()).expect("at most 2^30 replicas");
         out.extend_from_slice(&moves.to_le_bytes());
+        out.extend_from_slice(&identity.change.to_le_bytes());
         put_text(&mut out, &identity.policy_name);
         self.devices.iter().for_each(|device| put_device(&mut out, device));
         for step in &self.moves {
             out.extend_from_slice(&step.partition.0.to_le_bytes());
             out.push(step.replica);
             out.extend_from_slice(&step.previous.0.to_le_bytes());
+            out.extend_from_slice(&step.change.to_le_bytes());
         }
         pack(&mut out, &self.table, slot_bits(devices));
         let length = (out.len() + HASH_BYTES) as u64;
@@ -98,9 +107,11 @@ impl Ring {
         let next_id = reader.u32()?;
         let [part_power, width] = reader.array()?;
         let (extra, devices, moves) = (reader.u32()?, reader.u16()?, reader.u32()?);
+        let has_changes = bytes[8..10] != VERSION_MIN.to_le_bytes();
+        let change = if has_changes { reader.u64()? } else { epoch };
         let policy_name = reader.text()?;
         let identity =
-            Identity { epoch, policy, policy_name, lineage, parent, handoff_unit, next_id };
+            Identity { epoch, policy, policy_name, change, lineage, parent, handoff_unit, next_id };
         let width = usize::from(width);
         if part_power > PART_POWER_MAX
             || !(1..=REPLICAS_MAX).contains(&width)
@@ -111,7 +122,8 @@ impl Ring {
             return Err(Error::corrupt("the ring file names an impossible shape"));
         }
         let listed = (0..devices).map(|_| reader.device()).collect::<Result<Vec<_>>>()?;
-        let moves = (0..moves).map(|_| reader.step()).collect::<Result<Vec<_>>>()?;
+        let since = (!has_changes).then_some(epoch);
+        let moves = (0..moves).map(|_| reader.step(since)).collect::<Result<Vec<_>>>()?;
         let bits = slot_bits(devices);
         check_slots(reader.rest, (part_power, width, extra), bits)?;
         let mut table = Table::empty(part_power, width, extra);
@@ -139,14 +151,14 @@ fn check_frame(bytes: &[u8]) -> Result<&[u8]> {
     if bytes.len() < MAGIC.len() || &bytes[..MAGIC.len()] != MAGIC {
         return Err(Error::corrupt("this is no ring file: it does not begin as one does"));
     }
-    if bytes.len() < HEADER_BYTES + HASH_BYTES {
+    if bytes.len() < HEADER_BYTES_MIN + HASH_BYTES {
         return Err(Error::corrupt("the ring file is cut short: copy it again"));
     }
     let version = u16::from_le_bytes([bytes[8], bytes[9]]);
-    if version != VERSION {
+    if !(VERSION_MIN..=VERSION).contains(&version) {
         return Err(Error::corrupt(format!(
-            "the ring file has format {version}, and this program reads format {VERSION}: upgrade \
-             whichever is older"
+            "the ring file has format {version}, and this program reads formats {VERSION_MIN} to \
+             {VERSION}: upgrade whichever is older"
         )));
     }
     let length = bytes[LENGTH_AT..LENGTH_AT + 8].try_into().map(u64::from_le_bytes);
@@ -288,9 +300,12 @@ impl Reader<'_> {
         Ok(Device { id, region, zone, node, name, weight, meta })
     }
 
-    fn step(&mut self) -> Result<Move> {
+    /// A move; where the format says no change, it began with `change`.
+    fn step(&mut self, change: Option<u64>) -> Result<Move> {
         let partition = Partition(self.u32()?);
         let [replica] = self.array()?;
-        Ok(Move { partition, replica, previous: DeviceId(self.u32()?) })
+        let previous = DeviceId(self.u32()?);
+        let change = change.map_or_else(|| self.u64(), Ok)?;
+        Ok(Move { partition, replica, previous, change })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use martlet_protocol::tree::Span;
 use martlet_protocol::{DeviceId, Partition, PolicyId};
 
 use crate::builder::{Builder, Occasion, Settings};
@@ -26,6 +27,8 @@ pub struct Move {
     pub replica: u8,
     /// Who held it before. The device may be gone from the ring.
     pub previous: DeviceId,
+    /// The change that it began with.
+    pub change: u64,
 }
 
 /// What a ring says of itself.
@@ -37,6 +40,8 @@ pub struct Identity {
     pub policy: PolicyId,
     /// The policy's name.
     pub policy_name: String,
+    /// Rises by one with every ring whose replicas are elsewhere than its parent's (rule P2).
+    pub change: u64,
     /// Which rings it may follow: those of the same builder.
     pub lineage: Lineage,
     /// Hash of the ring that it follows; zeros for the first.
@@ -138,6 +143,17 @@ impl Ring {
         Partition(top as u32)
     }
 
+    /// The placements that lie in a partition.
+    ///
+    /// # Panics
+    /// If the partition isn't of this ring.
+    pub fn span(&self, partition: Partition) -> Span {
+        assert!(partition.0 < self.table.parts(), "the ring has no {partition:?}");
+        let below = u64::MAX >> self.table.part_power();
+        let first = u64::from(partition.0) * below.wrapping_add(1);
+        Span { first, last: first + below }
+    }
+
     /// The devices that hold a partition's replicas, in the order of the replicas.
     ///
     /// # Panics
@@ -207,6 +223,11 @@ impl Ring {
         &self.identity
     }
 
+    /// Rises by one with every ring whose replicas are elsewhere than its parent's (rule P2).
+    pub fn change(&self) -> u64 {
+        self.identity.change
+    }
+
     /// The hash of the ring, which its file ends with and its child names.
     pub fn hash(&self) -> RingHash {
         *self.hash.get_or_init(|| file::hash_of(&self.encode()))
@@ -232,5 +253,41 @@ impl Ring {
     /// All partitions.
     pub fn partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         (0..self.table.parts()).map(Partition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{builder, new_device};
+    use crate::{Occasion, Ring};
+    use martlet_protocol::Partition;
+
+    fn ring(part_power: u8) -> Ring {
+        let mut builder = builder(part_power, 1.0);
+        builder.add(new_device((1, 1, 1), 0, 100.0)).unwrap();
+        builder.rebalance(Occasion::default()).unwrap();
+        builder.ring().unwrap()
+    }
+
+    #[test]
+    fn spans_follow_one_another_and_hold_what_stands_in_their_partition() {
+        for part_power in [1, 4, 9] {
+            let ring = ring(part_power);
+            let mut next = Some(0);
+            for partition in ring.partitions() {
+                let span = ring.span(partition);
+                assert_eq!(Some(span.first), next);
+                assert_eq!(ring.partition(span.first), partition);
+                assert_eq!(ring.partition(span.last), partition);
+                next = span.last.checked_add(1);
+            }
+            assert_eq!(next, None, "the last span ends at the end");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "no Partition")]
+    fn a_partition_of_another_ring_has_no_span() {
+        ring(4).span(Partition(16));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use martlet_protocol::Partition;
+use martlet_protocol::{Partition, Phase, Term};
 
 use crate::error::{Error, Result};
 use crate::ring::Ring;
@@ -44,6 +44,48 @@ impl Ring {
             )));
         }
         self.check_moves(next, is_done)
+    }
+
+    /// Whether `next` may take this ring's place as the one of the index, when `known` is the highest
+    /// term that was heard of. Whether it may do so at once, [`Ring::term_at`] says.
+    pub fn check_index_successor(&self, next: &Ring, known: Term) -> Result<()> {
+        let is_over = |change| known == Term::NONE || known.phase_of(change) == Some(Phase::New);
+        let is_done = |partition| {
+            self.moves()
+                .iter()
+                .filter(|step| step.partition == partition)
+                .all(|step| is_over(step.change))
+        };
+        self.check_successor(next, is_done)?;
+        if next.replicas_exact().to_bits() != self.replicas_exact().to_bits() {
+            return Err(Error::conflict(format!(
+                "the index has {} replicas, and that can't be changed yet: that ring has {}",
+                self.replicas_exact(),
+                next.replicas_exact()
+            )));
+        }
+        self.check_chain(next)
+    }
+
+    /// Whether what moves in the change after this ring's comes from where this ring has it: who
+    /// decides at the end of one change decides at the beginning of the next.
+    fn check_chain(&self, next: &Ring) -> Result<()> {
+        if next.change() != self.change() + 1 {
+            return Ok(());
+        }
+        let begun = next.moves().iter().filter(|step| step.change == next.change());
+        for step in begun {
+            let here = self.partition_of_child(next, step.partition);
+            let holder = self.primaries(here).nth(usize::from(step.replica));
+            if holder != Some(step.previous) {
+                return Err(Error::conflict(format!(
+                    "that ring moves partition {} on before it has arrived: run settle first, after \
+                     a census, and rebalance then",
+                    step.partition.0
+                )));
+            }
+        }
+        Ok(())
     }
 
     fn check_moves(&self, next: &Ring, is_done: impl Fn(Partition) -> bool) -> Result<()> {

@@ -7,4 +7,5 @@ mod histories;
 mod movement;
 mod outlook;
 mod scripts;
+mod sets;
 mod successors;

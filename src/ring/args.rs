@@ -1,5 +1,6 @@
 //! What `martlet ring` takes.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -242,11 +243,25 @@ pub(super) struct LocateArgs {
     /// Name of the bucket, or its id in 32 hexadecimal digits
     #[arg(required_unless_present_any = ["extent", "partition"])]
     pub(super) bucket: Option<String>,
-    /// The key, if the bucket is given by its id
+    /// The key; a running server is asked for the id of a bucket that is given by its name
     pub(super) key: Option<String>,
-    /// Shards of the bucket's index
+    /// Shards of the index of a bucket that is given by its id
     #[arg(long, default_value_t = martlet_protocol::limits::INDEX_SHARDS_DEFAULT)]
     pub(super) shards: u16,
+    /// Admin address of the server or proxy to ask
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "MARTLET_ADMIN_ADDRESS",
+        default_value = "127.0.0.1:9001"
+    )]
+    pub(super) admin_address: SocketAddr,
+    /// Data folder of the server to ask, for its credentials
+    #[arg(long, value_name = "DIR", env = "MARTLET_DATA_DIR", default_value = "martlet-data")]
+    pub(super) data_dir: PathBuf,
+    /// File with the key of the cluster to ask
+    #[arg(long, value_name = "FILE", env = "MARTLET_CLUSTER_KEY_FILE")]
+    pub(super) cluster_key_file: Option<PathBuf>,
     /// An extent by its id in 32 hexadecimal digits, on a ring of extents
     #[arg(long, value_name = "ID", conflicts_with_all = ["bucket", "partition"])]
     pub(super) extent: Option<String>,

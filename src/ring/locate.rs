@@ -9,6 +9,7 @@ use serde_json::json;
 use super::args::LocateArgs;
 use super::session::Answer;
 use super::text::row;
+use crate::admin;
 use crate::columns::table;
 use crate::failure::Failure;
 
@@ -66,34 +67,44 @@ fn target(ring: &Ring, args: &LocateArgs) -> Result<Target, Failure> {
         });
     }
     let bucket = args.bucket.as_deref().unwrap_or_default();
-    key(ring, bucket, args.key.as_deref(), args.shards)
-}
-
-/// A key of the bucket with this id, or the record of the bucket with this name.
-fn key(ring: &Ring, bucket: &str, key: Option<&str>, shards: u16) -> Result<Target, Failure> {
-    if !shards.is_power_of_two() {
-        return Err(Failure::usage(format!("a bucket has a power of two of shards, not {shards}")));
-    }
-    match (sixteen(bucket), key) {
-        (Some(id), Some(key)) => {
-            let shard = shard_of(key.as_bytes(), shards);
-            let partition = ring.partition(index_placement(BucketId(id), shard));
-            Ok(Target {
-                what: format!("the entry of {key}, in shard {} of {shards},", shard.0),
-                partition,
-            })
-        }
+    match (sixteen(bucket), &args.key) {
+        (Some(id), Some(key)) => key_of(ring, id, args.shards, key),
         (Some(_), None) => Err(Failure::usage("name the key after the bucket: locate BUCKET KEY")),
-        (None, Some(_)) => Err(Failure::refused(format!(
-            "`{bucket}` is a name, and keys are placed by their bucket's id: give its 32 hexadecimal \
-             digits, or leave the key out to see where the bucket's own record is"
-        ))),
+        (None, Some(key)) => {
+            let (id, shards) = look_up(bucket, args)?;
+            key_of(ring, id, shards, key)
+        }
         (None, None) => {
             let shard = shard_of(bucket.as_bytes(), INDEX_SHARDS_DEFAULT);
             let partition = ring.partition(index_placement(BucketId::ROOT, shard));
             Ok(Target { what: format!("the record of bucket {bucket}"), partition })
         }
     }
+}
+
+fn key_of(ring: &Ring, bucket: [u8; 16], shards: u16, key: &str) -> Result<Target, Failure> {
+    if !shards.is_power_of_two() {
+        return Err(Failure::usage(format!("a bucket has a power of two of shards, not {shards}")));
+    }
+    let shard = shard_of(key.as_bytes(), shards);
+    let partition = ring.partition(index_placement(BucketId(bucket), shard));
+    Ok(Target { what: format!("the entry of {key}, in shard {} of {shards},", shard.0), partition })
+}
+
+/// Id and shards of a bucket by its name, which only a running server knows.
+fn look_up(bucket: &str, args: &LocateArgs) -> Result<([u8; 16], u16), Failure> {
+    let key_file = args.cluster_key_file.as_deref();
+    let line = admin::bucket(args.admin_address, &args.data_dir, key_file, bucket);
+    let line = line.map_err(|failure| {
+        Failure::refused(format!(
+            "keys are placed by the id of their bucket, and `{bucket}` is a name: {failure}. Give the \
+             32 hexadecimal digits of the id that `martlet admin bucket show {bucket}` prints, or \
+             leave the key out to see where the bucket's own record is"
+        ))
+    })?;
+    let id = sixteen(&line.id);
+    let id = id.ok_or_else(|| Failure::refused(format!("`{}` is no id of a bucket", line.id)))?;
+    Ok((id, line.index_shards))
 }
 
 fn sixteen(digits: &str) -> Option<[u8; 16]> {

@@ -24,6 +24,9 @@ struct BuilderFile {
     martlet_ring_builder: u32,
     lineage: String,
     epoch: u64,
+    /// Files of earlier versions have none: their epoch stands for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    change: Option<u64>,
     parent: String,
     hash: String,
     settings: Settings,
@@ -55,6 +58,8 @@ struct DeviceLine {
 #[derive(Serialize, Deserialize)]
 struct MoveBatch {
     at_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    change: Option<u64>,
     moves: Vec<(u32, u8, u32)>,
 }
 
@@ -76,6 +81,7 @@ impl Builder {
             martlet_ring_builder: FORMAT,
             lineage: hex(&self.lineage),
             epoch: self.epoch,
+            change: Some(self.change),
             parent: hex(&self.parent),
             hash: hex(&self.hash),
             settings: self.settings.clone(),
@@ -167,6 +173,7 @@ impl BuilderFile {
         Ok(Builder {
             lineage: unhex(&self.lineage)?,
             epoch: self.epoch,
+            change: self.change.unwrap_or(self.epoch),
             parent: unhex(&self.parent)?,
             hash: unhex(&self.hash)?,
             handoff_unit: self.handoff_unit,
@@ -175,7 +182,7 @@ impl BuilderFile {
             removed,
             drains: self.drains,
             table,
-            moves: self.moves.iter().flat_map(begun).collect(),
+            moves: self.moves.iter().flat_map(|batch| begun(batch, self.epoch)).collect(),
             changed: self.changed_since_rebalance,
             history: self.history,
             ..Builder::create(self.settings, [0; 16])?
@@ -211,11 +218,13 @@ fn row_lengths(line: &str) -> impl Iterator<Item = usize> + '_ {
 
 fn batches(moves: &[Begun]) -> Vec<MoveBatch> {
     let mut sorted: Vec<&Begun> = moves.iter().collect();
-    sorted.sort_by_key(|begun| (begun.at_ms, begun.replica));
+    let batch = |begun: &Begun| (begun.at_ms, begun.replica.change);
+    sorted.sort_by_key(|begun| (batch(begun), begun.replica));
     sorted
-        .chunk_by(|a, b| a.at_ms == b.at_ms)
+        .chunk_by(|a, b| batch(a) == batch(b))
         .map(|batch| MoveBatch {
             at_ms: batch[0].at_ms,
+            change: Some(batch[0].replica.change),
             moves: batch
                 .iter()
                 .map(|b| (b.replica.partition.0, b.replica.replica, b.replica.previous.0))
@@ -224,10 +233,11 @@ fn batches(moves: &[Begun]) -> Vec<MoveBatch> {
         .collect()
 }
 
-fn begun(batch: &MoveBatch) -> Vec<Begun> {
+fn begun(batch: &MoveBatch, epoch: u64) -> Vec<Begun> {
+    let change = batch.change.unwrap_or(epoch);
     let begun = |&(partition, replica, previous): &(u32, u8, u32)| {
         let (partition, previous) = (Partition(partition), DeviceId(previous));
-        Begun { replica: Move { partition, replica, previous }, at_ms: batch.at_ms }
+        Begun { replica: Move { partition, replica, previous, change }, at_ms: batch.at_ms }
     };
     batch.moves.iter().map(begun).collect()
 }

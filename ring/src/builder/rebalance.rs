@@ -135,6 +135,9 @@ impl Builder {
         };
         let Solution { table, moved, placed, is_final } = problem.solve(shaped.clone());
         let locked = locked.iter().filter(|locked| **locked).count() as u64;
+        if self.table.as_ref() != Some(&table) {
+            self.change += 1;
+        }
         self.note_moves(&shaped, &table, now_ms);
         self.table = Some(table);
         self.forget_removed();
@@ -179,7 +182,8 @@ impl Builder {
                     .map(|begun| begun.replica.previous)
                     .filter(|previous| *previous != self.devices[to].id)
                     .unwrap_or(self.devices[from].id);
-                let replica = Move { partition: key.0, replica, previous };
+                let change = self.change;
+                let replica = Move { partition: key.0, replica, previous, change };
                 known.insert(key, Begun { replica, at_ms: now_ms });
             }
         }

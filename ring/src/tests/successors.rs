@@ -1,6 +1,6 @@
 //! Which ring may follow which (rule P3).
 
-use martlet_protocol::{DeviceId, Partition};
+use martlet_protocol::{DeviceId, Partition, Phase, Term};
 
 use crate::builder::{Builder, Occasion};
 use crate::ring::Ring;
@@ -117,4 +117,72 @@ fn a_ring_that_was_not_rebalanced_is_not_written() {
     assert!(builder.ring().is_ok());
     builder.set_weight(DeviceId(0), 7.0).unwrap();
     assert!(builder.ring().unwrap_err().to_string().contains("rebalance first"));
+}
+
+fn index_refusal(old: &Ring, new: &Ring, known: Term) -> String {
+    old.check_index_successor(new, known).unwrap_err().to_string()
+}
+
+#[test]
+fn the_index_goes_by_terms_where_other_rings_go_by_trust() {
+    let mut builder = cluster();
+    let old = grown(&mut builder, 50, HOUR_MS);
+    let moving = Term::of(old.change(), Phase::Joint);
+    let over = Term::of(old.change(), Phase::New);
+    builder.settle().unwrap();
+    let settled = builder.ring().unwrap();
+    assert_eq!(settled.change(), old.change(), "nothing is elsewhere");
+    assert!(index_refusal(&old, &settled, moving).contains("settle only after a census"));
+    for known in [over, Term(over.0 + 4), Term::NONE] {
+        old.check_index_successor(&settled, known).unwrap();
+    }
+    let next = grown(&mut builder, 51, 3 * HOUR_MS);
+    assert_eq!(next.change(), old.change() + 1);
+    settled.check_index_successor(&next, over).unwrap();
+    old.check_index_successor(&next, over).unwrap();
+    assert!(old.check_index_successor(&next, moving).is_err());
+}
+
+#[test]
+fn a_replica_of_the_index_that_moves_on_before_it_arrived_is_refused() {
+    let mut builder = cluster();
+    let old = grown(&mut builder, 50, HOUR_MS);
+    let newcomer = DeviceId(12);
+    builder.remove(newcomer, false).unwrap();
+    builder.rebalance(Occasion { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
+    let new = builder.ring().unwrap();
+    let over = Term::of(old.change(), Phase::New);
+    assert!(
+        new.moves().iter().any(|step| step.change == new.change() && step.previous != newcomer)
+    );
+    assert!(index_refusal(&old, &new, over).contains("run settle first"));
+    // Once it was settled that they had arrived they move on from where they are.
+    let mut builder = cluster();
+    grown(&mut builder, 50, HOUR_MS);
+    builder.settle().unwrap();
+    let settled = builder.ring().unwrap();
+    builder.remove(newcomer, false).unwrap();
+    builder.rebalance(Occasion { now_ms: HOUR_MS + 1, seed: 3 }).unwrap();
+    let new = builder.ring().unwrap();
+    assert!(new.moves().iter().all(|step| step.previous == newcomer));
+    settled.check_index_successor(&new, over).unwrap();
+}
+
+#[test]
+fn the_index_keeps_its_replicas_and_may_have_more_partitions() {
+    let mut builder = cluster();
+    let old = builder.ring().unwrap();
+    let over = Term::of(old.change(), Phase::New);
+    let mut wider = builder.clone();
+    wider.set_replicas(3.5).unwrap();
+    wider.rebalance(Occasion { now_ms: HOUR_MS, seed: 2 }).unwrap();
+    let wider = wider.ring().unwrap();
+    old.check_successor(&wider, |_| true).unwrap();
+    assert!(index_refusal(&old, &wider, over).contains("can't be changed yet"));
+    builder.increase_part_power().unwrap();
+    let finer = builder.ring().unwrap();
+    assert_eq!(finer.change(), old.change(), "nothing is elsewhere");
+    old.check_index_successor(&finer, over).unwrap();
+    let grown = grown(&mut builder, 50, HOUR_MS);
+    old.check_index_successor(&grown, over).unwrap();
 }
