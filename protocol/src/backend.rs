@@ -10,24 +10,34 @@
 //! * [`Backend::write_extent`] either leaves a whole extent or nothing that a reader can see.
 //! * A page may be shorter than its `limit`, and is never asked to hold more than about a thousand
 //!   items: a node bounds what a request can make it gather.
+//! * A read, write, promise or list that names a lower term than its device was told is refused with
+//!   [`Error::outdated`](crate::Error::outdated) before it has any effect (rule P1).
 //! * Bytes of [`Backend::read_extent`] have been verified against the checksums written with them.
 
+mod devices;
+mod extents;
+mod registers;
+
 use std::ops::Range;
-use std::path::PathBuf;
 use std::pin::Pin;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
-use serde::{Deserialize, Serialize};
 
-use crate::entry::{Body, Entry};
+pub use self::devices::{DeviceHealth, DeviceStatus};
+pub use self::extents::{Audited, ExtentStat, Garbage, GarbageId, NewExtent, Presence};
+pub use self::registers::{
+    BucketFence, EntryWrite, Hint, Holding, LetGo, ListReply, ListRequest, ListStart, PromiseReply,
+    RegisterView, Walk, Want, WriteReply,
+};
 use crate::error::Result;
-use crate::extent::{ExtentLocation, ExtentRecord, ExtentRef, Owner};
-use crate::id::{BucketId, DeviceId, DeviceIdentity, ExtentId, Shard};
-use crate::key::{RegisterKey, RegisterKind};
-use crate::register::WriteMode;
+use crate::extent::{ExtentRecord, ExtentRef};
+use crate::id::{BucketId, DeviceId, ExtentId};
+use crate::key::RegisterKey;
 use crate::stamp::Stamp;
+use crate::term::Term;
+use crate::tree::{BinKey, Span, Sum};
 
 /// Bytes on their way, with errors that end them.
 pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
@@ -36,7 +46,13 @@ pub type ByteStream = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 #[async_trait]
 pub trait Backend: Send + Sync {
     /// What a register holds.
-    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView>;
+    async fn read(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> Result<RegisterView>;
 
     /// Writes an entry, plainly or as the second half of a ballot.
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply>;
@@ -47,6 +63,7 @@ pub trait Backend: Send + Sync {
         device: DeviceId,
         key: &RegisterKey,
         ballot: Stamp,
+        term: Term,
     ) -> Result<PromiseReply>;
 
     /// Entries in the order of their names, tombstones included, over all asked shards.
@@ -79,8 +96,26 @@ pub trait Backend: Send + Sync {
     /// What the node knows of an extent, and where it lies.
     async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat>;
 
-    /// Deletes extents. Those that aren't there are no error. Readers that have one open finish.
+    /// Deletes extents that nobody wants, and remembers for a grace time that it did: a copy of one
+    /// is refused with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) until then (rule X4).
+    /// Those that aren't there are no error. Readers that have one open finish.
     async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()>;
+
+    /// Lets go of copies that others hold: as [`Backend::delete_extents`], and nothing is
+    /// remembered.
+    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()>;
+
+    /// Whether a device has these extents; a reply for each, in their order.
+    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>>;
+
+    /// Verifies extents above `after`, in the order of their ids, until `bytes_max` bytes were read
+    /// (one at least). What is corrupt goes to quarantine.
+    async fn audit_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        bytes_max: u64,
+    ) -> Result<Audited<ExtentId>>;
 
     /// Extents of a device with ids above `after`, in the order of their ids.
     async fn list_extents(
@@ -142,213 +177,55 @@ pub trait Backend: Send + Sync {
     /// told, answers [`WriteReply::Unvoted`], and refuses to be read, listed or promised by.
     async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()>;
 
+    /// The sums of the registers that stand in each span, in the order of the spans (rule H1).
+    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>>;
+
+    /// The bins in a span that hold anything, in the order of (placement, bin key), above `after`.
+    async fn bins(
+        &self,
+        device: DeviceId,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> Result<Vec<(BinKey, Sum)>>;
+
+    /// Registers that hold an entry, above `after`; those that may be collected are left out.
+    async fn walk(
+        &self,
+        device: DeviceId,
+        walk: &Walk,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>>;
+
+    /// What the device knows of these registers, voting or not; a reply for each, in their order.
+    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>>;
+
+    /// Marks tombstones as ones that may be collected, where the device holds a tombstone of that
+    /// very order: they leave the sums and the walks. Any later write takes the mark away (rule T1).
+    async fn mark_collectable(
+        &self,
+        device: DeviceId,
+        tombstones: &[(RegisterKey, Stamp)],
+    ) -> Result<()>;
+
+    /// Lets registers go: those that others hold, or that nobody needs. Nothing becomes garbage.
+    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()>;
+
+    /// Compares what the device sums up with what it holds, over some runs above `after`; what
+    /// differs is counted as corrupt and summed up anew (rule H1).
+    async fn audit_registers(
+        &self,
+        device: DeviceId,
+        after: Option<BinKey>,
+    ) -> Result<Audited<BinKey>>;
+
+    /// Tells a device of a term; it never falls (rule P3).
+    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()>;
+
+    /// Tells a device that it holds all that a ring change moved to it (rule P2). Never falls.
+    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()>;
+
     /// The devices of the node and how they are.
     async fn devices(&self) -> Result<Vec<DeviceStatus>>;
-}
-
-/// How much of a register a reader wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Want {
-    /// The entry.
-    Entry,
-    /// The entry and, where they are inline, its bytes.
-    EntryAndInline,
-}
-
-/// What a register holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegisterView {
-    /// The promise.
-    pub promise: Stamp,
-    /// The entry, a tombstone included.
-    pub entry: Option<Entry>,
-    /// The inline bytes of that very entry, verified, if they were wanted and there are any.
-    pub inline: Option<Bytes>,
-}
-
-/// A first-hand write of an entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EntryWrite {
-    /// Where.
-    pub key: RegisterKey,
-    /// What.
-    pub entry: Entry,
-    /// Its bytes, when the entry's body is [`Body::Inline`].
-    pub inline: Option<Bytes>,
-    /// How it came here.
-    pub mode: WriteMode,
-    /// The bucket's generation as the proxy knows it (rule M2).
-    pub generation: u64,
-    /// Refuse the write past this time, in milliseconds since 1970 (rules X2, T2).
-    pub commit_by_ms: u64,
-    /// The extents of the entry that this one supersedes are still wanted, by this entry (new tags,
-    /// same bytes) or by another (a part that its object took over): they don't become garbage.
-    pub keep_body: bool,
-}
-
-/// What became of a write.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum WriteReply {
-    /// It is on disk, or was already.
-    Stored,
-    /// It counts as written and overwritten: something newer is held.
-    Superseded,
-    /// Refused: its order must lie above this.
-    Behind(Stamp),
-    /// Refused: the bucket is at a later generation, or closed.
-    Fenced,
-    /// Refused: it came after its `commit_by_ms`, or its order lies too far ahead or back.
-    OutOfTime,
-    /// It is on disk, on a device without a vote: it counts for nothing (rule G1).
-    Unvoted,
-}
-
-/// What became of a ballot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PromiseReply {
-    /// Promised; this is what the register holds.
-    Promised(RegisterView),
-    /// Refused: a ballot must lie above this.
-    Behind(Stamp),
-}
-
-/// Which entries to list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListRequest {
-    /// The bucket.
-    pub bucket: BucketId,
-    /// The shards to merge.
-    pub shards: Vec<Shard>,
-    /// Objects, uploads or parts.
-    pub kind: RegisterKind,
-    /// Only names that begin with this.
-    pub prefix: Bytes,
-    /// Where to begin.
-    pub start: ListStart,
-    /// At most so many entries, tombstones included.
-    pub limit: usize,
-    /// After a live name that has this delimiter beyond the prefix, skip the names that share the
-    /// bytes up to and including it. Only for a caller to whom this node's word is final (rule L1).
-    pub fold: Option<Bytes>,
-}
-
-/// Where a listing begins.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ListStart {
-    /// At the first name.
-    First,
-    /// At this name or the next above.
-    At(Bytes),
-    /// Above this name.
-    After(Bytes),
-}
-
-/// A page of a listing.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListReply {
-    /// Names and entries, by name.
-    pub entries: Vec<(Bytes, Entry)>,
-    /// Whether there may be more above the last name.
-    pub truncated: bool,
-}
-
-/// What a bucket takes from now on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BucketFence {
-    /// The bucket.
-    pub bucket: BucketId,
-    /// First-hand writes of a lower generation are refused.
-    pub generation: u64,
-    /// Whether writes are taken at all.
-    pub open: bool,
-}
-
-/// An extent to be written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NewExtent {
-    /// Its id, never used before.
-    pub id: ExtentId,
-    /// Its owner, for ever.
-    pub owner: Owner,
-    /// Its length, if it is known: a body that differs is an error.
-    pub length: Option<u64>,
-}
-
-/// What the node knows of an extent, and where it lies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExtentStat {
-    /// Id, length, hash, owner, birth.
-    pub record: ExtentRecord,
-    /// Where its bytes can be read in place.
-    pub location: ExtentLocation,
-}
-
-/// The key of a garbage record on its device.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct GarbageId(pub Bytes);
-
-/// What a superseded entry left behind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Garbage {
-    /// Its name on the device.
-    pub id: GarbageId,
-    /// The register that held it.
-    pub key: RegisterKey,
-    /// Its extents.
-    pub body: Body,
-}
-
-/// A write that a handoff keeps until all primaries of its register hold it or a newer one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hint {
-    /// Where it belongs.
-    pub key: RegisterKey,
-    /// What.
-    pub entry: Entry,
-    /// Its bytes, when the entry's body is [`Body::Inline`].
-    pub inline: Option<Bytes>,
-    /// As in [`EntryWrite::keep_body`].
-    pub keep_body: bool,
-    /// Since when it is kept, in milliseconds since 1970.
-    pub since_ms: u64,
-}
-
-/// A device and how it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceStatus {
-    /// Its id in the ring.
-    pub device: DeviceId,
-    /// Which formatting of it this is: a device that forgot has another than its peers remember.
-    pub identity: DeviceIdentity,
-    /// Whether it has its votes (rule G1).
-    pub voting: bool,
-    /// Its folder.
-    pub path: PathBuf,
-    /// Whether it serves, and if not, why.
-    pub health: DeviceHealth,
-    /// Bytes that the file system has.
-    pub total_bytes: u64,
-    /// Bytes that it has free.
-    pub free_bytes: u64,
-    /// Bytes in extents.
-    pub extent_bytes: u64,
-    /// Extents.
-    pub extents: u64,
-    /// Extents in quarantine.
-    pub quarantined: u64,
-    /// Writes that are kept for other devices.
-    pub hints: u64,
-}
-
-/// Whether a device serves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeviceHealth {
-    /// It serves.
-    Ready,
-    /// It is above its high-water mark: reads and deletes only, new bytes go elsewhere.
-    Full,
-    /// A sync failed: it serves reads, and refuses writes until it was opened again.
-    Suspect(String),
-    /// It serves nothing.
-    Offline(String),
 }

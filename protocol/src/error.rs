@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::term::Term;
+
 /// What a fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -50,14 +52,32 @@ impl Error {
 
     /// [`ErrorKind::Unavailable`], and nothing came of the call: it was refused, or never arrived.
     pub fn unreached(message: impl Into<String>, cause: impl fmt::Display) -> Self {
-        Self::unavailable(message).with_source(NoEffect(cause.to_string()))
+        Self::unavailable(message).without_effect(cause)
+    }
+
+    /// The same, known to have come before anything was done.
+    #[must_use]
+    pub fn without_effect(self, cause: impl fmt::Display) -> Self {
+        self.with_source(NoEffect(cause.to_string()))
+    }
+
+    /// [`ErrorKind::Unavailable`], and nothing came of the call: the caller goes by a lower term than
+    /// the device was told (rule P1).
+    pub fn outdated(newer: Term) -> Self {
+        Self::unavailable("the request goes by a ring change that is over")
+            .with_source(Outdated(newer))
+    }
+
+    /// The term that a caller should go by, if it went by a lower one.
+    pub fn newer_term(&self) -> Option<Term> {
+        self.source.as_ref()?.downcast_ref::<Outdated>().map(|outdated| outdated.0)
     }
 
     /// Whether the call is known to have had no effect. Of other calls that failed as
     /// [`ErrorKind::Unavailable`] the outcome is unknown.
     pub fn had_no_effect(&self) -> bool {
         let source = self.source.as_deref();
-        source.is_some_and(<dyn std::error::Error + Send + Sync>::is::<NoEffect>)
+        source.is_some_and(|source| source.is::<NoEffect>() || source.is::<Outdated>())
     }
 
     /// What the caller should do.
@@ -128,3 +148,15 @@ impl std::error::Error for Error {
         self.source.as_ref().map(|source| source.as_ref() as _)
     }
 }
+
+/// The cause of an error of a caller that is behind.
+#[derive(Debug)]
+struct Outdated(Term);
+
+impl fmt::Display for Outdated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the device is at term {}", self.0)
+    }
+}
+
+impl std::error::Error for Outdated {}

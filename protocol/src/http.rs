@@ -11,6 +11,7 @@
 //! * [`guarded`] lets through only what was signed with the [`ClusterKey`]: method, path, query,
 //!   date, every `x-martlet-*` header, and the BLAKE3 of the body unless it is streamed.
 //! * Every reply says what its node's clock shows and which rings it has: [`Heard`].
+//! * A request that is made for a client's request says which: [`REQUEST`].
 //! * An error keeps its kind and its sentence. What happened on the way is
 //!   [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable); [`Error::had_no_effect`](crate::Error::had_no_effect) tells whether the
 //!   request may have been carried out.
@@ -24,6 +25,7 @@ mod calls;
 mod client;
 mod fault;
 mod key;
+mod request;
 mod server;
 mod sign;
 mod tls;
@@ -31,5 +33,6 @@ mod tls;
 pub use announce::{Announcement, Heard, RingTag, RingTags};
 pub use client::{ClientOptions, HttpBackend};
 pub use key::ClusterKey;
+pub use request::{REQUEST, in_request, with_request};
 pub use server::{ServeOptions, ServerOptions, guarded, router, serve};
 pub use tls::{Tls, TlsFiles};

@@ -9,6 +9,8 @@
 //! * [`consistency`]: what a client asks for, and what it was given.
 //! * [`extent`]: immutable runs of object bytes, and who owns them.
 //! * [`backend`]: the seam. Everything that a storage node offers, as one trait.
+//! * [`term`]: how far the index has come through its ring changes (rules P1 to P3).
+//! * [`tree`]: sums by which devices find out that they hold the same (rule H1).
 //! * [`limits`]: every bound in one place, checked against each other when compiled.
 //! * [`http`]: the seam over HTTP, client and server halves, with the feature `http`.
 //! * [`error`]: one error whose kind says what the caller should do.
@@ -28,8 +30,10 @@ pub mod key;
 pub mod limits;
 pub mod register;
 pub mod stamp;
+pub mod term;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod tree;
 
 pub use backend::{Backend, ByteStream};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -41,3 +45,4 @@ pub use id::{
 };
 pub use key::{RegisterKey, RegisterKind};
 pub use stamp::{Stamp, StampSource, WriterId};
+pub use term::{Phase, Term};

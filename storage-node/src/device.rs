@@ -7,12 +7,17 @@
 //!                                           └──────── it did not open ───▶ Offline
 //! ```
 //!
+//! A device whose index is found corrupt is opened again too: where it has peers, as another device
+//! with an empty index and without votes.
+//!
 //! * [`format`]: `format.json`, what makes the folder a device.
 //! * [`ballast`]: the reserve, and how much the device still takes.
 //! * [`open`]: opening and closing: lock, format, ballast, index, extents, in this order.
+//! * [`lost`]: what becomes of a device whose index is damaged (rule G1).
 
 pub(crate) mod ballast;
 pub(crate) mod format;
+mod lost;
 mod open;
 
 use std::path::PathBuf;
@@ -20,15 +25,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
+use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, DeviceId, DeviceIdentity, Error, ErrorKind, Result};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use self::ballast::Level;
 pub(crate) use self::open::Opened;
 use crate::disk::Disk;
 use crate::extents::ExtentUsage;
-use crate::index::Caches;
+use crate::index::{Caches, StandingNow};
 use crate::metrics::{DeviceMetrics, IndexCounters};
 
 /// How often a device is tidied.
@@ -112,6 +118,14 @@ pub(crate) struct Shared {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) cluster: Option<Uuid>,
     pub(crate) votes_when_new: bool,
+    pub(crate) tree_key: TreeKey,
+}
+
+impl Shared {
+    /// Whether other devices hold what these hold.
+    fn peers(&self) -> bool {
+        !self.votes_when_new
+    }
 }
 
 /// One device, open or not.
@@ -120,8 +134,10 @@ pub(crate) struct Device {
     shared: Shared,
     state: RwLock<State>,
     counters: Arc<IndexCounters>,
-    /// The formatting that was open last, and whether it voted.
-    formatting: RwLock<(DeviceIdentity, bool)>,
+    /// The formatting that was open last, and how it stood.
+    formatting: RwLock<(DeviceIdentity, StandingNow)>,
+    /// What its index was found to have, until it was opened again.
+    damage: Mutex<Option<String>>,
     reopened: AtomicU64,
     tidied_ms: AtomicU64,
     tried_ms: AtomicU64,
@@ -141,7 +157,8 @@ impl Device {
             shared,
             state: RwLock::new(State::Reopening("it is being opened".to_owned())),
             counters: Arc::default(),
-            formatting: RwLock::new((DeviceIdentity([0; 16]), false)),
+            formatting: RwLock::new((DeviceIdentity([0; 16]), StandingNow::default())),
+            damage: Mutex::default(),
             reopened: AtomicU64::new(0),
             tidied_ms: AtomicU64::new(0),
             tried_ms: AtomicU64::new(0),
@@ -190,6 +207,7 @@ impl Device {
             State::Online(opened) => {
                 opened.ballast.tend();
                 self.tidy(opened);
+                opened.index.probe();
                 opened.fault()
             }
             // Space or the disk may have returned, or the last request that used it may have ended.
@@ -248,8 +266,8 @@ impl Device {
 
     pub(crate) fn metrics(&self) -> DeviceMetrics {
         // What is being opened again has the votes that it had.
-        let (identity, voted) = *self.formatting.read();
-        let nothing = (ExtentUsage::default(), (0, 0), (voted, 0));
+        let (identity, stood) = *self.formatting.read();
+        let nothing = (ExtentUsage::default(), (0, 0), StandingNow { hints: 0, ..stood });
         let (health, (extents, space, standing)) = match &*self.state.read() {
             State::Online(opened) => {
                 let parts = (opened.extents.usage(), opened.space(), opened.index.standing());
@@ -261,7 +279,7 @@ impl Device {
         let status = DeviceStatus {
             device: self.config.id,
             identity,
-            voting: standing.0,
+            voting: standing.voting,
             path: self.config.path.clone(),
             health,
             total_bytes: space.0,
@@ -269,7 +287,9 @@ impl Device {
             extent_bytes: extents.bytes,
             extents: extents.extents,
             quarantined: extents.quarantined,
-            hints: standing.1,
+            hints: standing.hints,
+            term: standing.term,
+            joined: standing.joined,
         };
         let reopened = self.reopened.load(Ordering::Relaxed);
         DeviceMetrics { status, index: self.counters.snapshot(), extents, reopened }
@@ -280,6 +300,7 @@ impl Device {
         let before = std::mem::replace(&mut *self.state.write(), State::Reopening(reason));
         if let State::Online(opened) = before {
             self.remember(&opened);
+            *self.damage.lock() = opened.index.damage();
             if let Err(error) = Opened::abandon(opened) {
                 self.set_offline(&error);
                 return;
@@ -290,7 +311,8 @@ impl Device {
     }
 
     fn try_open(&self) {
-        match Opened::open(&self.config, &self.shared, self.counters.clone()) {
+        let mut damage = self.damage.lock();
+        match Opened::open(&self.config, &self.shared, &self.counters, &mut damage) {
             Ok(opened) => {
                 self.remember(&opened);
                 *self.state.write() = State::Online(Arc::new(opened));
@@ -300,8 +322,7 @@ impl Device {
     }
 
     fn remember(&self, opened: &Opened) {
-        let (voting, _) = opened.index.standing();
-        *self.formatting.write() = (DeviceIdentity(opened.device.0), voting);
+        *self.formatting.write() = (DeviceIdentity(opened.device.0), opened.index.standing());
     }
 
     fn set_offline(&self, error: &Error) {

@@ -15,21 +15,29 @@
 //! * [`fences`]: what each bucket takes (rule M2); [`standing`]: votes and floor of the device (rules
 //!   G1, G2); [`hints`]: what it keeps for others (rule A2).
 //! * [`log_tail`]: what a power cut leaves of RocksDB's logs.
-//! * [`mod@prepare`]: a write before it waits; [`purge`]: the end of a bucket.
+//! * [`mod@prepare`]: a write before it waits; [`purge`]: the end of a bucket; [`letting_go`]: the end
+//!   of single registers (rule T1).
+//! * [`tree`]: what the registers sum up to (rule H1), [`build`]: those sums made anew, [`walk`]: what
+//!   lies in a span of the ring; [`audit`]: whether it is all as it was written; [`upkeep`]: the calls
+//!   of those who ask.
 //! * [`rows`]: the bytes; [`database`] and [`options`]: RocksDB.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
 //!
 //! Invariants:
 //! * only the committer writes registers, so reading, judging and writing one is a single step;
 //! * nothing is answered before it is on disk, refusals included;
-//! * an entry that is replaced leaves its extents in `garbage` in the same batch.
+//! * an entry that is replaced leaves its extents in `garbage` in the same batch;
+//! * the sums change in the batch that changes the entry.
 
+mod audit;
+mod build;
 mod committer;
 mod database;
 mod extent_table;
 mod fences;
 mod group;
 mod hints;
+mod letting_go;
 mod list;
 mod log_tail;
 mod options;
@@ -39,6 +47,9 @@ mod queue;
 mod read;
 mod rows;
 mod standing;
+mod tree;
+mod upkeep;
+mod walk;
 
 #[cfg(test)]
 mod tests;
@@ -51,7 +62,8 @@ use martlet_protocol::backend::{
     BucketFence, EntryWrite, Garbage, GarbageId, Hint, ListReply, ListRequest, PromiseReply,
     RegisterView, Want, WriteReply,
 };
-use martlet_protocol::{Clock, Error, RegisterKey, Result, Stamp};
+use martlet_protocol::tree::TreeKey;
+use martlet_protocol::{Clock, Error, RegisterKey, Result, Stamp, Term};
 use tokio::sync::oneshot;
 
 use self::committer::Committer;
@@ -67,6 +79,7 @@ use crate::metrics::IndexCounters;
 
 pub use self::extent_table::ExtentTable;
 pub use self::options::Caches;
+pub(crate) use self::standing::StandingNow;
 
 /// What an index shares with its device.
 #[derive(Clone)]
@@ -75,6 +88,10 @@ pub(crate) struct Surroundings {
     pub(crate) name: String,
     /// Whether it has votes if it was never told.
     pub(crate) votes: bool,
+    /// Whether other devices hold what this one holds.
+    pub(crate) peers: bool,
+    /// The secret of the cluster that sums are keyed with.
+    pub(crate) secret: TreeKey,
     pub(crate) caches: Caches,
     pub(crate) ballast: Arc<Ballast>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -89,6 +106,7 @@ pub(crate) struct Index {
     standing: Arc<Standing>,
     queue: Arc<Queue>,
     clock: Arc<dyn Clock>,
+    secret: TreeKey,
     committer: Option<JoinHandle<()>>,
 }
 
@@ -96,6 +114,7 @@ impl Index {
     /// Opens the index in `folder`, or makes it. Blocks.
     pub(crate) fn open(folder: &Path, with: Surroundings) -> Result<Self> {
         let database = Arc::new(Database::open(folder, &with.caches)?);
+        build::ensure(&database, &with.secret).inspect_err(|error| database.note_damage(error))?;
         let queue = Arc::new(Queue::default());
         let fences = Arc::new(Fences::load(&database)?);
         let standing = Arc::new(Standing::load(&database, with.votes)?);
@@ -108,11 +127,13 @@ impl Index {
             ballast: with.ballast,
             clock: with.clock.clone(),
             counters: with.counters.clone(),
+            secret: with.secret,
+            peers: with.peers,
         };
         let committer = Some(committer.spawn()?);
         let reader = Reader { database, standing: standing.clone(), counters: with.counters };
-        let (name, clock) = (with.name, with.clock);
-        Ok(Self { name, reader, fences, standing, queue, clock, committer })
+        let Surroundings { name, clock, secret, .. } = with;
+        Ok(Self { name, reader, fences, standing, queue, clock, secret, committer })
     }
 
     /// The table of the device's extents.
@@ -125,19 +146,40 @@ impl Index {
         self.reader.database.fault()
     }
 
-    pub(crate) async fn read(&self, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+    /// What of it was found corrupt.
+    pub(crate) fn damage(&self) -> Option<String> {
+        self.reader.database.damage()
+    }
+
+    /// Finds out whether something failed in the background. Blocks.
+    pub(crate) fn probe(&self) {
+        self.reader.database.probe();
+    }
+
+    pub(crate) async fn read(
+        &self,
+        key: &RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> Result<RegisterView> {
         self.standing.check_votes(&self.name)?;
+        self.standing.check_term(term)?;
         self.reader.read(key.encode(), want).await
     }
 
     pub(crate) async fn write(&self, write: EntryWrite) -> Result<WriteReply> {
-        let write = prepare(&write)?;
+        let write = prepare(&write, &self.secret)?;
         self.submit(|reply| Op::Write(write, reply)).await
     }
 
-    pub(crate) async fn promise(&self, key: &RegisterKey, ballot: Stamp) -> Result<PromiseReply> {
+    pub(crate) async fn promise(
+        &self,
+        key: &RegisterKey,
+        ballot: Stamp,
+        term: Term,
+    ) -> Result<PromiseReply> {
         let key = key.encode();
-        let promise = PromiseOp { key: key.clone(), ballot };
+        let promise = PromiseOp { key: key.clone(), ballot, term };
         match self.submit(|reply| Op::Promise(promise, reply)).await? {
             Promised::Behind(floor) => Ok(PromiseReply::Behind(floor)),
             Promised::Granted(row) => {
@@ -155,6 +197,7 @@ impl Index {
 
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListReply> {
         self.standing.check_votes(&self.name)?;
+        self.standing.check_term(request.term)?;
         self.list_of(Source::Registers, request).await
     }
 
@@ -171,7 +214,7 @@ impl Index {
 
     /// Keeps a write for the primaries of its register (rule A2).
     pub(crate) async fn keep_hint(&self, write: EntryWrite) -> Result<WriteReply> {
-        let write = prepare(&write)?;
+        let write = prepare(&write, &self.secret)?;
         let reply = self.submit(|reply| Op::KeepHint(write, reply)).await?;
         if reply == WriteReply::Stored {
             self.reader.counters.hint_kept();
@@ -230,9 +273,9 @@ impl Index {
         self.submit(|reply| Op::SetVoting(voting, reply)).await
     }
 
-    /// Whether the device has its votes, and how much it keeps for others.
-    pub(crate) fn standing(&self) -> (bool, u64) {
-        (self.standing.voting(), self.standing.hints())
+    /// What holds for the device as a whole.
+    pub(crate) fn standing(&self) -> StandingNow {
+        self.standing.now()
     }
 
     pub(crate) async fn fence(&self, fence: BucketFence) -> Result<()> {

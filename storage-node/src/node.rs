@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::backend::{
-    Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
-    Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+    Audited, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
+    RegisterView, Walk, Want, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::tree::{BinKey, Span, Sum, TreeKey};
 use martlet_protocol::{
-    BucketId, Clock, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp, SystemClock,
+    BucketId, Clock, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp, SystemClock, Term,
 };
 use parking_lot::{Condvar, Mutex};
 
@@ -36,9 +38,12 @@ pub struct NodeOptions {
     pub disk: Arc<dyn Disk>,
     /// The cluster that the devices belong to; without it, devices of any cluster are taken.
     pub cluster: Option<Uuid>,
-    /// Whether a device has its votes as soon as it is formatted (rule G1). No, where it may stand
-    /// for one that its peers remember: then it gets them once it has synced.
+    /// Whether a device has its votes as soon as it is formatted (rule G1). No, where it has peers,
+    /// and may stand for one that they remember: then it gets them once it has synced, and begins
+    /// anew if its index is found damaged.
     pub votes_when_new: bool,
+    /// The secret of the cluster that sums of registers are keyed with (rule H1).
+    pub tree_key: TreeKey,
     /// Bytes of index blocks kept in memory, for all devices together.
     pub block_cache_bytes: usize,
     /// Bytes of index writes gathered in memory, for all devices together.
@@ -52,6 +57,7 @@ impl Default for NodeOptions {
             disk: Arc::new(PosixDisk),
             cluster: None,
             votes_when_new: true,
+            tree_key: TreeKey::default(),
             block_cache_bytes: 32 * 1024 * 1024,
             write_buffer_bytes: 64 * 1024 * 1024,
         }
@@ -71,9 +77,9 @@ impl StorageNode {
     /// Opens the devices. One that does not open is offline, and the others serve; if none opens,
     /// that is an error. Blocks, on a thread that belongs to a tokio runtime.
     pub fn open(configs: Vec<DeviceConfig>, options: NodeOptions) -> Result<Self> {
-        let NodeOptions { clock, disk, cluster, votes_when_new, .. } = options;
+        let NodeOptions { clock, disk, cluster, votes_when_new, tree_key, .. } = options;
         let caches = Caches::new(options.block_cache_bytes, options.write_buffer_bytes);
-        let shared = Shared { clock, caches, disk, cluster, votes_when_new };
+        let shared = Shared { clock, caches, disk, cluster, votes_when_new, tree_key };
         let devices: Arc<[Device]> =
             configs.into_iter().map(|config| Device::open(config, shared.clone())).collect();
         let offline: Vec<String> = devices.iter().filter_map(Device::offline).collect();
@@ -113,8 +119,14 @@ impl StorageNode {
 
 #[async_trait]
 impl Backend for StorageNode {
-    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        self.online(device)?.index.read(key, want).await
+    async fn read(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> Result<RegisterView> {
+        self.online(device)?.index.read(key, want, term).await
     }
 
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
@@ -126,8 +138,9 @@ impl Backend for StorageNode {
         device: DeviceId,
         key: &RegisterKey,
         ballot: Stamp,
+        term: Term,
     ) -> Result<PromiseReply> {
-        self.online(device)?.index.promise(key, ballot).await
+        self.online(device)?.index.promise(key, ballot, term).await
     }
 
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
@@ -150,7 +163,8 @@ impl Backend for StorageNode {
     ) -> Result<ExtentRef> {
         let device = self.device(device)?;
         let opened = device.writable()?;
-        opened.extents.write(extent, device.now_ms(), body).await
+        let birth_ms = extent.birth_ms.unwrap_or_else(|| device.now_ms());
+        opened.extents.write(extent, birth_ms, body).await
     }
 
     async fn read_extent(
@@ -241,6 +255,79 @@ impl Backend for StorageNode {
 
     async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
         self.online(device)?.index.set_voting(voting).await
+    }
+
+    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        self.online(device)?.extents.release(ids).await
+    }
+
+    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
+        self.online(device)?.extents.presence(ids).await
+    }
+
+    async fn audit_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        bytes_max: u64,
+    ) -> Result<Audited<ExtentId>> {
+        self.online(device)?.extents.audit(after, bytes_max).await
+    }
+
+    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+        self.online(device)?.index.sums(spans).await
+    }
+
+    async fn bins(
+        &self,
+        device: DeviceId,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> Result<Vec<(BinKey, Sum)>> {
+        self.online(device)?.index.bins(span, after, limit).await
+    }
+
+    async fn walk(
+        &self,
+        device: DeviceId,
+        walk: &Walk,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        self.online(device)?.index.walk(walk, after, limit).await
+    }
+
+    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
+        self.online(device)?.index.holdings(keys).await
+    }
+
+    async fn mark_collectable(
+        &self,
+        device: DeviceId,
+        tombstones: &[(RegisterKey, Stamp)],
+    ) -> Result<()> {
+        self.online(device)?.index.mark_collectable(tombstones).await
+    }
+
+    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+        self.online(device)?.index.drop_registers(drops).await
+    }
+
+    async fn audit_registers(
+        &self,
+        device: DeviceId,
+        after: Option<BinKey>,
+    ) -> Result<Audited<BinKey>> {
+        self.online(device)?.index.audit_registers(after).await
+    }
+
+    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
+        self.online(device)?.index.raise_term(term).await
+    }
+
+    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
+        self.online(device)?.index.set_joined(change).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

@@ -6,6 +6,7 @@
 
 mod support;
 
+use martlet_protocol::Term;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,7 +48,7 @@ async fn put(node: &StorageNode, name: &str, bytes: &Bytes) {
             offset: 0,
         };
         let length = Some(bytes.len() as u64);
-        let new = NewExtent { id: ExtentId::random(), owner, length };
+        let new = NewExtent { id: ExtentId::random(), owner, length, birth_ms: None };
         let pieces: Vec<_> =
             bytes.chunks(1 << 17).map(|piece| Ok(bytes.slice_ref(piece))).collect();
         let body = futures::stream::iter(pieces).boxed();
@@ -127,6 +128,7 @@ async fn lists(node: &StorageNode) {
             start: ListStart::After(Bytes::from_static(b"4 KiB-1-")),
             limit: 1000,
             fold: None,
+            term: Term::ANY,
         };
         entries += node.list(DEVICE, &request).await.unwrap().entries.len();
     }

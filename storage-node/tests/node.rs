@@ -4,6 +4,7 @@
 
 mod support;
 
+use martlet_protocol::Term;
 use std::fs;
 
 use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
@@ -33,7 +34,7 @@ async fn acknowledged_means_there_after_a_reopening() {
         if round == 1 {
             node.shutdown().await.unwrap();
             assert!(folder.path().join("clean").exists());
-            let after = node.read(DEVICE, &key("i0"), Want::Entry).await.unwrap_err();
+            let after = node.read(DEVICE, &key("i0"), Want::Entry, Term::ANY).await.unwrap_err();
             assert_eq!(after.kind(), ErrorKind::Unavailable);
         }
     }
@@ -61,9 +62,9 @@ async fn a_device_that_does_not_open_leaves_the_others_alone() {
     let devices = node.devices().await.unwrap();
     assert!(matches!(&devices[0].health, DeviceHealth::Offline(_)), "{devices:?}");
     assert_eq!(devices[1].health, DeviceHealth::Ready);
-    let error = node.read(DeviceId(7), &key("a"), Want::Entry).await.unwrap_err();
+    let error = node.read(DeviceId(7), &key("a"), Want::Entry, Term::ANY).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    let error = node.read(DeviceId(8), &key("a"), Want::Entry).await.unwrap_err();
+    let error = node.read(DeviceId(8), &key("a"), Want::Entry, Term::ANY).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(StorageNode::open(vec![bad], NodeOptions::default()).is_err());
     assert!(StorageNode::open(vec![], NodeOptions::default()).is_err());

@@ -4,6 +4,7 @@
 
 mod support;
 
+use martlet_protocol::Term;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,6 +92,20 @@ async fn check(node: &StorageNode, rounds: &[(u64, Objects)]) {
         }
     }
     assert_eq!(wrong, 0, "acknowledged writes were lost");
+    check_sums(node).await;
+}
+
+/// That sums and entries were cut off at the same place (rule H1).
+async fn check_sums(node: &StorageNode) {
+    let mut after = None;
+    loop {
+        let audited = node.audit_registers(DEVICE, after).await.unwrap();
+        assert_eq!(audited.corrupt, []);
+        after = audited.next;
+        if after.is_none() {
+            return;
+        }
+    }
 }
 
 /// Waits until so many writes were acknowledged, however slow the disk is.
@@ -137,7 +152,7 @@ async fn change(node: &StorageNode, name: &str, length: Option<usize>) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hints_floor_and_votes_survive_a_power_cut() {
+async fn hints_floor_votes_and_terms_survive_a_power_cut() {
     let Some(mut image) = Image::new("a power cut over hints", IMAGE_MIB) else { return };
     let root = image.path().join("device");
     let options = || NodeOptions { votes_when_new: false, ..NodeOptions::default() };
@@ -154,6 +169,8 @@ async fn hints_floor_and_votes_survive_a_power_cut() {
     let floor = Stamp::at_ms(SystemClock.now_ms() + 1000);
     node.raise_floor(DEVICE, floor).await.unwrap();
     node.set_voting(DEVICE, true).await.unwrap();
+    node.raise_term(DEVICE, Term(9)).await.unwrap();
+    node.set_joined(DEVICE, 4).await.unwrap();
     if image.cut_power().is_none() {
         eprintln!("SKIPPED a power cut over hints: python3 could not shut the file system down");
         return;
@@ -167,9 +184,13 @@ async fn hints_floor_and_votes_survive_a_power_cut() {
     let node = reopen();
     let status = node.devices().await.unwrap().remove(0);
     assert_eq!((status.voting, status.hints, status.identity), (true, 100, identity));
+    assert_eq!((status.term, status.joined), (Term(9), 4));
     for (number, hint) in hints.iter().enumerate() {
         let view = node.read_hint(DEVICE, &hint.key, Want::EntryAndInline).await.unwrap();
         assert_eq!(view.inline, hint.inline.clone().filter(|_| number >= 100), "{number}");
     }
-    assert_eq!(node.read(DEVICE, &key("absent"), Want::Entry).await.unwrap().promise, floor);
+    assert_eq!(
+        node.read(DEVICE, &key("absent"), Want::Entry, Term::ANY).await.unwrap().promise,
+        floor
+    );
 }

@@ -1,8 +1,10 @@
-//! What every reply says of its node: the time by its clock, and the rings that it has.
+//! What every reply says of its node: the time by its clock, the rings that it has, and the highest
+//! term that its devices were told (rule P3).
 //!
 //! ```text
 //! x-martlet-now: 1795262400000
 //! x-martlet-rings: index=7-0a1b2c3d4e5f6071,data-0=9-66778899aabbccdd
+//! x-martlet-highest-term: 14
 //! ```
 
 use std::fmt::Write as _;
@@ -10,10 +12,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::term::Term;
+
 /// Milliseconds since 1970 by the clock of the node that replies.
 pub(super) const NOW: HeaderName = HeaderName::from_static("x-martlet-now");
 /// The rings of the node that replies.
 pub(super) const RINGS: HeaderName = HeaderName::from_static("x-martlet-rings");
+/// The highest term that a device of the node that replies was told; left out where it is none.
+const TERM: HeaderName = HeaderName::from_static("x-martlet-highest-term");
 
 /// Which edition of a ring somebody has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +40,7 @@ pub struct RingTags(HeaderValue);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     rings: RingTags,
+    term: Term,
 }
 
 /// What a reply said of its node.
@@ -45,6 +52,8 @@ pub struct Heard {
     pub round_trip: Duration,
     /// The node's rings.
     pub rings: RingTags,
+    /// The highest term that a device of the node was told.
+    pub term: Term,
 }
 
 impl Announcement {
@@ -60,7 +69,13 @@ impl Announcement {
                 .expect("a string takes everything");
         }
         let value = HeaderValue::from_str(&text).expect("ring names are plain ASCII");
-        Self { rings: RingTags(value) }
+        Self { rings: RingTags(value), term: Term::NONE }
+    }
+
+    /// The same of a node whose devices were told this term at most.
+    #[must_use]
+    pub fn at(self, term: Term) -> Self {
+        Self { term, ..self }
     }
 
     /// The rings.
@@ -71,6 +86,9 @@ impl Announcement {
     pub(super) fn put_on(self, headers: &mut HeaderMap, now_ms: u64) {
         headers.insert(NOW, HeaderValue::from(now_ms));
         headers.insert(RINGS, self.rings.0);
+        if self.term != Term::NONE {
+            headers.insert(TERM, HeaderValue::from(self.term.0));
+        }
     }
 }
 
@@ -93,7 +111,9 @@ impl Heard {
     /// What a reply's headers say, if it comes from a node.
     pub(super) fn of(headers: &HeaderMap, round_trip: Duration) -> Option<Self> {
         let now_ms = headers.get(NOW)?.to_str().ok()?.parse().ok()?;
-        Some(Self { now_ms, round_trip, rings: RingTags(headers.get(RINGS)?.clone()) })
+        let rings = RingTags(headers.get(RINGS)?.clone());
+        let term = headers.get(TERM).and_then(|term| term.to_str().ok()?.parse().ok());
+        Some(Self { now_ms, round_trip, rings, term: term.map_or(Term::NONE, Term) })
     }
 }
 
@@ -117,6 +137,9 @@ mod tests {
         let heard = Heard::of(&headers, Duration::from_millis(3)).unwrap();
         assert_eq!((heard.now_ms, heard.round_trip), (1234, Duration::from_millis(3)));
         assert_eq!(heard.rings.iter().collect::<Vec<_>>(), tags());
+        assert_eq!(heard.term, Term::NONE);
+        Announcement::new(&tags()).at(Term(14)).put_on(&mut headers, 1234);
+        assert_eq!(Heard::of(&headers, Duration::ZERO).unwrap().term, Term(14));
     }
 
     #[test]

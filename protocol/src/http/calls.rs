@@ -25,6 +25,8 @@ pub(super) const PAGE_ITEMS_MAX: usize = 1024;
 const ENTRY_BYTES_MAX: usize = 62 * 1024;
 /// Ids in one request; callers with more send several.
 pub(super) const IDS_MAX: usize = 4096;
+/// Registers in one request.
+pub(super) const KEYS_MAX: usize = 512;
 /// The same of garbage, whose ids contain the names of registers.
 pub(super) const GARBAGE_IDS_MAX: usize = 512;
 
@@ -52,6 +54,18 @@ pub(super) enum Call {
     Fences,
     RaiseFloor,
     SetVoting,
+    ReleaseExtents,
+    Presence,
+    AuditExtents,
+    Sums,
+    Bins,
+    Walk,
+    Holdings,
+    MarkCollectable,
+    DropRegisters,
+    AuditRegisters,
+    RaiseTerm,
+    SetJoined,
 }
 
 impl Call {
@@ -78,6 +92,18 @@ impl Call {
             Self::Fences => "fences",
             Self::RaiseFloor => "raise-floor",
             Self::SetVoting => "set-voting",
+            Self::ReleaseExtents => "release-extents",
+            Self::Presence => "presence",
+            Self::AuditExtents => "audit-extents",
+            Self::Sums => "sums",
+            Self::Bins => "bins",
+            Self::Walk => "walk",
+            Self::Holdings => "holdings",
+            Self::MarkCollectable => "mark-collectable",
+            Self::DropRegisters => "drop-registers",
+            Self::AuditRegisters => "audit-registers",
+            Self::RaiseTerm => "raise-term",
+            Self::SetJoined => "set-joined",
         }
     }
 
@@ -90,7 +116,10 @@ impl Call {
             | Self::Garbage
             | Self::Hints
             | Self::Registers
-            | Self::Fences => PAGE_BYTES_MAX,
+            | Self::Fences
+            | Self::Bins
+            | Self::Walk
+            | Self::Holdings => PAGE_BYTES_MAX,
             _ => REPLY_BYTES_MAX,
         }
     }
@@ -107,7 +136,12 @@ impl Call {
             | Self::ListHints
             | Self::Hints
             | Self::Registers
-            | Self::Fences => true,
+            | Self::Fences
+            | Self::Presence
+            | Self::Sums
+            | Self::Bins
+            | Self::Walk
+            | Self::Holdings => true,
             Self::Write
             | Self::Promise
             | Self::Fence
@@ -117,7 +151,14 @@ impl Call {
             | Self::KeepHint
             | Self::ForgetHint
             | Self::RaiseFloor
-            | Self::SetVoting => false,
+            | Self::SetVoting
+            | Self::ReleaseExtents
+            | Self::AuditExtents
+            | Self::MarkCollectable
+            | Self::DropRegisters
+            | Self::AuditRegisters
+            | Self::RaiseTerm
+            | Self::SetJoined => false,
         }
     }
 }
@@ -126,6 +167,7 @@ const _: () = {
     use crate::limits;
     assert!(limits::INLINE_BYTES_MAX < (REQUEST_BYTES_MAX / 2) as u64);
     assert!(IDS_MAX * 2 * size_of::<crate::ExtentId>() < REQUEST_BYTES_MAX);
+    assert!(KEYS_MAX * (limits::KEY_BYTES_MAX + 128) < REQUEST_BYTES_MAX);
     assert!(GARBAGE_IDS_MAX * (limits::KEY_BYTES_MAX + 128) < REQUEST_BYTES_MAX);
     assert!(limits::INDEX_SHARDS_MAX as usize * 3 < REQUEST_BYTES_MAX);
     assert!(limits::LIST_KEYS_MAX < PAGE_ITEMS_MAX);

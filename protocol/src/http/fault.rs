@@ -7,11 +7,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::error::{Error, ErrorKind};
+use crate::term::Term;
 
 /// The kind of the error that a reply tells of.
 const ERROR: HeaderName = HeaderName::from_static("x-martlet-error");
 /// On errors that came before anything was done.
 const UNTOUCHED: HeaderName = HeaderName::from_static("x-martlet-untouched");
+
+/// On errors of callers that are behind: the term that the device is at.
+const TERM: HeaderName = HeaderName::from_static("x-martlet-term");
 
 /// The longest sentence that is sent or read.
 pub(super) const SENTENCE_BYTES_MAX: usize = 4096;
@@ -29,7 +33,14 @@ const KINDS: [(ErrorKind, &str, StatusCode); 7] = [
 /// An error as a reply.
 pub(super) fn reply(error: &Error) -> Response {
     let (_, name, status) = KINDS[place(error.kind())];
-    build(status, name, error.to_string())
+    let mut response = build(status, name, error.to_string());
+    if let Some(term) = error.newer_term() {
+        response.headers_mut().insert(TERM, HeaderValue::from(term.0));
+    }
+    if error.had_no_effect() {
+        response.headers_mut().insert(UNTOUCHED, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 /// A refusal to look at a request at all. Whoever sent it may try elsewhere.
@@ -57,8 +68,12 @@ pub(super) fn of_reply(status: StatusCode, headers: &HeaderMap, body: &Bytes) ->
     let Some((kind, ..)) = named else {
         return Error::unavailable(format!("the node answered {status} and doesn't say why"));
     };
+    let term = headers.get(TERM).and_then(|term| term.to_str().ok()?.parse().ok());
+    if let Some(term) = term {
+        return Error::outdated(Term(term));
+    }
     if headers.contains_key(UNTOUCHED) {
-        return Error::unreached(sentence.into_owned(), status);
+        return Error::new(*kind, sentence).without_effect(status);
     }
     Error::new(*kind, sentence)
 }
@@ -96,6 +111,20 @@ mod tests {
             assert_eq!((found.kind(), found.to_string()), (kind, error.to_string()));
             assert!(!found.had_no_effect());
         }
+    }
+
+    #[tokio::test]
+    async fn a_device_without_room_says_that_nothing_was_done() {
+        let full = Error::full("the device is full").without_effect("no room");
+        let found = there_and_back(reply(&full)).await;
+        assert!(found.kind() == ErrorKind::Full && found.had_no_effect());
+    }
+
+    #[tokio::test]
+    async fn who_is_behind_is_told_the_term() {
+        let found = there_and_back(reply(&Error::outdated(Term(17)))).await;
+        assert_eq!((found.kind(), found.newer_term()), (ErrorKind::Unavailable, Some(Term(17))));
+        assert!(found.had_no_effect());
     }
 
     #[tokio::test]

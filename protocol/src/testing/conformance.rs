@@ -7,10 +7,14 @@
 #![expect(clippy::unwrap_used, reason = "these are tests, in a form that other crates can run")]
 
 mod buckets;
+mod copies;
 mod extents;
 mod hints;
+mod letting_go;
 mod listing;
 mod registers;
+mod sums;
+mod terms;
 mod votes;
 
 use bytes::Bytes;
@@ -25,9 +29,11 @@ use crate::id::{BucketId, DeviceId, PolicyId, WriteId};
 use crate::key::RegisterKey;
 use crate::register::WriteMode;
 use crate::stamp::{Stamp, WriterId};
+use crate::term::Term;
 
 /// Runs every check against one device, by the system's clock. The device has its votes before and
-/// after; its floor ends a few milliseconds after 1970.
+/// after; its floor ends a few milliseconds after 1970, its term and what it joined a little higher
+/// than they were.
 pub async fn all(backend: &dyn Backend, device: DeviceId) {
     registers::all(backend, device).await;
     listing::all(backend, device).await;
@@ -35,6 +41,10 @@ pub async fn all(backend: &dyn Backend, device: DeviceId) {
     extents::all(backend, device).await;
     hints::all(backend, device).await;
     votes::all(backend, device).await;
+    sums::all(backend, device).await;
+    letting_go::all(backend, device).await;
+    copies::all(backend, device).await;
+    terms::all(backend, device).await;
 }
 
 /// A stamp `ticks` after the present second.
@@ -69,6 +79,7 @@ fn plain(key: &RegisterKey, order: Stamp) -> EntryWrite {
         generation: 1,
         commit_by_ms: u64::MAX,
         keep_body: false,
+        term: Term::ANY,
     }
 }
 

@@ -12,14 +12,17 @@ use async_trait::async_trait;
 use futures::StreamExt;
 
 use crate::backend::{
-    Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
-    Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+    Audited, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
+    RegisterView, Walk, Want, WriteReply,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
+use crate::term::Term;
+use crate::tree::{BinKey, Span, Sum};
 
 /// The calls of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +50,18 @@ pub enum Op {
     Fences,
     RaiseFloor,
     SetVoting,
+    ReleaseExtents,
+    Presence,
+    AuditExtents,
+    Sums,
+    Bins,
+    Walk,
+    Holdings,
+    MarkCollectable,
+    DropRegisters,
+    AuditRegisters,
+    RaiseTerm,
+    SetJoined,
 }
 
 /// A call that is about to be made.
@@ -163,8 +178,14 @@ fn at(op: Op, device: DeviceId, key: &RegisterKey) -> Call<'_> {
 
 #[async_trait]
 impl Backend for FaultyBackend {
-    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        self.through(at(Op::Read, device, key), self.inner.read(device, key, want)).await
+    async fn read(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> Result<RegisterView> {
+        self.through(at(Op::Read, device, key), self.inner.read(device, key, want, term)).await
     }
 
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
@@ -178,8 +199,10 @@ impl Backend for FaultyBackend {
         device: DeviceId,
         key: &RegisterKey,
         ballot: Stamp,
+        term: Term,
     ) -> Result<PromiseReply> {
-        self.through(at(Op::Promise, device, key), self.inner.promise(device, key, ballot)).await
+        self.through(at(Op::Promise, device, key), self.inner.promise(device, key, ballot, term))
+            .await
     }
 
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
@@ -312,6 +335,91 @@ impl Backend for FaultyBackend {
 
     async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
         self.through(on(Op::SetVoting, device), self.inner.set_voting(device, voting)).await
+    }
+
+    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        let effect = self.inner.release_extents(device, ids);
+        self.through(on(Op::ReleaseExtents, device), effect).await
+    }
+
+    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
+        let effect = self.inner.presence(device, ids);
+        self.through(on(Op::Presence, device), effect).await
+    }
+
+    async fn audit_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        bytes_max: u64,
+    ) -> Result<Audited<ExtentId>> {
+        let effect = self.inner.audit_extents(device, after, bytes_max);
+        self.through(on(Op::AuditExtents, device), effect).await
+    }
+
+    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+        let effect = self.inner.sums(device, spans);
+        self.through(on(Op::Sums, device), effect).await
+    }
+
+    async fn bins(
+        &self,
+        device: DeviceId,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> Result<Vec<(BinKey, Sum)>> {
+        let effect = self.inner.bins(device, span, after, limit);
+        self.through(on(Op::Bins, device), effect).await
+    }
+
+    async fn walk(
+        &self,
+        device: DeviceId,
+        walk: &Walk,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        let effect = self.inner.walk(device, walk, after, limit);
+        self.through(on(Op::Walk, device), effect).await
+    }
+
+    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
+        let effect = self.inner.holdings(device, keys);
+        self.through(on(Op::Holdings, device), effect).await
+    }
+
+    async fn mark_collectable(
+        &self,
+        device: DeviceId,
+        tombstones: &[(RegisterKey, Stamp)],
+    ) -> Result<()> {
+        let effect = self.inner.mark_collectable(device, tombstones);
+        self.through(on(Op::MarkCollectable, device), effect).await
+    }
+
+    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+        let effect = self.inner.drop_registers(device, drops);
+        self.through(on(Op::DropRegisters, device), effect).await
+    }
+
+    async fn audit_registers(
+        &self,
+        device: DeviceId,
+        after: Option<BinKey>,
+    ) -> Result<Audited<BinKey>> {
+        let effect = self.inner.audit_registers(device, after);
+        self.through(on(Op::AuditRegisters, device), effect).await
+    }
+
+    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
+        let effect = self.inner.raise_term(device, term);
+        self.through(on(Op::RaiseTerm, device), effect).await
+    }
+
+    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
+        let effect = self.inner.set_joined(device, change);
+        self.through(on(Op::SetJoined, device), effect).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

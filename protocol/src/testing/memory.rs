@@ -2,6 +2,7 @@
 //!
 //! * [`device`]: what a device holds, and how it judges writes.
 //! * [`listing`]: pages of names.
+//! * [`upkeep`]: what background workers ask.
 //! * [`backend`]: the calls of the seam.
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use crate::key::RegisterKey;
 mod backend;
 mod device;
 mod listing;
+mod upkeep;
 
 /// A node whose devices are maps in memory.
 #[derive(Debug)]

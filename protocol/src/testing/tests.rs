@@ -1,5 +1,6 @@
 //! The reference backend passes its own suite, and faults do what they say.
 
+use crate::term::Term;
 use std::sync::Arc;
 
 use super::*;
@@ -46,9 +47,9 @@ fn a_refused_call_has_no_effect_and_a_lost_reply_has_one() {
                 if call.op == Op::Promise { fault } else { Fault::None }
             });
             let ballot = crate::Stamp { time: 9, ..crate::Stamp::ZERO };
-            let error = faulty.promise(DEVICE, &key, ballot).await.unwrap_err();
+            let error = faulty.promise(DEVICE, &key, ballot, Term::ANY).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable);
-            let view = faulty.read(DEVICE, &key, Want::Entry).await.unwrap();
+            let view = faulty.read(DEVICE, &key, Want::Entry, Term::ANY).await.unwrap();
             assert_eq!(view.promise == ballot, held);
         }
     });

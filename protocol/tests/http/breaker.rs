@@ -1,5 +1,6 @@
 //! A node that can't be reached costs nobody's time, and is found again when it is back.
 
+use martlet_protocol::Term;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ async fn a_refused_connection_fails_at_once_and_heals() {
     let client = client(address, ClientOptions::default());
     let began = Instant::now();
     for _ in 0..1000 {
-        let error = client.read(DEVICE, &register(), Want::Entry).await.unwrap_err();
+        let error = client.read(DEVICE, &register(), Want::Entry, Term::ANY).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.had_no_effect(), "{error}");
     }
@@ -61,7 +62,8 @@ async fn errors_that_the_node_answers_open_nothing() {
     let node = Node::start(memory()).await;
     let client = node.client();
     for _ in 0..100 {
-        let error = client.read(DeviceId(9), &register(), Want::Entry).await.unwrap_err();
+        let error =
+            client.read(DeviceId(9), &register(), Want::Entry, Term::ANY).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
     client.devices().await.unwrap();

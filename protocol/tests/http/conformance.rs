@@ -1,5 +1,6 @@
 //! The seam behaves over the wire as it does in process.
 
+use martlet_protocol::Term;
 use std::sync::Arc;
 
 use axum::routing::{get, put};
@@ -38,7 +39,7 @@ async fn every_kind_of_error_comes_across() {
         let client = node.client();
         let bytes = || stream(vec![Ok(Bytes::from_static(b"abc"))]);
         let errors: [Error; 3] = [
-            client.read(DEVICE, &register(), Want::Entry).await.unwrap_err(),
+            client.read(DEVICE, &register(), Want::Entry, Term::ANY).await.unwrap_err(),
             client.write_extent(DEVICE, crate::world::extent(Some(3)), bytes()).await.unwrap_err(),
             client.read_extent(DEVICE, ExtentId::random(), 0..3).await.err().unwrap(),
         ];
@@ -54,7 +55,10 @@ async fn replies_tell_of_their_node() {
     let node = Node::start(memory()).await;
     let (client, heard) = listener(&node);
     client.devices().await.unwrap();
-    client.read(martlet_protocol::DeviceId(9), &register(), Want::Entry).await.unwrap_err();
+    client
+        .read(martlet_protocol::DeviceId(9), &register(), Want::Entry, Term::ANY)
+        .await
+        .unwrap_err();
     let heard = heard.lock();
     assert_eq!(heard.len(), 2, "errors tell of their node too");
     for one in heard.iter() {
@@ -99,6 +103,7 @@ async fn long_lists_of_ids_and_wide_pages_are_taken() {
         start: ListStart::First,
         limit: usize::MAX,
         fold: None,
+        term: Term::ANY,
     };
     assert!(client.list(DEVICE, &request).await.unwrap().entries.is_empty());
     request.shards.push(Shard(0));

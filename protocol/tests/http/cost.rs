@@ -1,5 +1,6 @@
 //! What a hop costs, in CPU time of both sides together. Not a test: it prints.
 
+use martlet_protocol::Term;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -56,7 +57,7 @@ async fn what_a_hop_costs() {
     })
     .await;
     measured("read 4 KiB", CALLS, "ms", 1e3, async || {
-        client.read(DEVICE, &key, Want::EntryAndInline).await.unwrap();
+        client.read(DEVICE, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
     })
     .await;
     measured("read 4 KiB, 16 at a time", 1, "ms", 1e3 / f64::from(CALLS), async || {
@@ -64,7 +65,7 @@ async fn what_a_hop_costs() {
             let (client, key) = (client.clone(), key.clone());
             tokio::spawn(async move {
                 for _ in 0..CALLS / 16 {
-                    client.read(DEVICE, &key, Want::EntryAndInline).await.unwrap();
+                    client.read(DEVICE, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
                 }
             })
         });
@@ -72,7 +73,7 @@ async fn what_a_hop_costs() {
     })
     .await;
     measured("read 4 KiB in process", CALLS, "ms", 1e3, async || {
-        memory.read(DEVICE, &key, Want::EntryAndInline).await.unwrap();
+        memory.read(DEVICE, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
     })
     .await;
     extents(&*client, "over HTTP").await;

@@ -1,5 +1,6 @@
 //! Bytes that make no sense, on either side: nothing panics, hangs or is believed.
 
+use martlet_protocol::Term;
 use std::time::Duration;
 
 use martlet_protocol::backend::Want;
@@ -116,7 +117,7 @@ async fn a_client_outlives_garbage_in_replies() {
         })
         .await;
         let client = client(address, patience(Duration::from_millis(300)));
-        let answer = client.read(DEVICE, &register(), Want::Entry).await;
+        let answer = client.read(DEVICE, &register(), Want::Entry, Term::ANY).await;
         assert!(answer.is_err(), "{answer:?} from {shown}");
     }
 }

@@ -1,5 +1,6 @@
 //! Who isn't known, or asks for too much, is refused.
 
+use martlet_protocol::Term;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,7 +128,7 @@ async fn a_reply_that_claims_too_much_is_not_read() {
     })
     .await;
     let client = client(address, ClientOptions::default());
-    let error = client.read(DEVICE, &register(), Want::Entry).await.unwrap_err();
+    let error = client.read(DEVICE, &register(), Want::Entry, Term::ANY).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Internal);
 }
 
@@ -146,7 +147,8 @@ async fn more_than_the_node_can_hold_is_told_to_come_again() {
     let node = full_house().await;
     let client = Arc::new(node.client());
     let asker = client.clone();
-    let hanging = tokio::spawn(async move { asker.read(DEVICE, &register(), Want::Entry).await });
+    let hanging =
+        tokio::spawn(async move { asker.read(DEVICE, &register(), Want::Entry, Term::ANY).await });
     soon("the place is taken", async || client.devices().await.is_err()).await;
     let error = client.devices().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -159,7 +161,7 @@ async fn more_than_the_node_can_hold_is_told_to_come_again() {
 async fn nobody_works_past_the_caller_s_deadline() {
     let node = full_house().await;
     let hasty = client(node.address, patience(Duration::from_millis(200)));
-    let error = hasty.read(DEVICE, &register(), Want::Entry).await.unwrap_err();
+    let error = hasty.read(DEVICE, &register(), Want::Entry, Term::ANY).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let other = node.client();
     soon("the place is free again", async || other.devices().await.is_ok()).await;

@@ -1,5 +1,6 @@
 //! A node on loopback, clients for it, and raw sockets on either side.
 
+use martlet_protocol::Term;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,6 +121,7 @@ pub(crate) fn write(key: &RegisterKey) -> martlet_protocol::backend::EntryWrite 
         generation: 1,
         commit_by_ms: u64::MAX,
         keep_body: false,
+        term: Term::ANY,
     }
 }
 
@@ -132,7 +134,7 @@ pub(crate) fn extent(length: Option<u64>) -> NewExtent {
         role: ExtentRole::Data,
         offset: 0,
     };
-    NewExtent { id: ExtentId::random(), owner, length }
+    NewExtent { id: ExtentId::random(), owner, length, birth_ms: None }
 }
 
 pub(crate) fn stream(pieces: Vec<Result<Bytes>>) -> ByteStream {

@@ -100,6 +100,13 @@ impl Reserve {
             Self::Bytes(bytes) => bytes,
         }
     }
+
+    /// How many bytes new extents leave alone on a file system of `total` bytes, the ballast counted
+    /// as free: the reserve and its margin.
+    pub fn left_alone(self, total: u64) -> u64 {
+        let reserve = self.bytes(total);
+        reserve + Space { free: 0, held: 0, reserve }.margin()
+    }
 }
 
 impl Ballast {

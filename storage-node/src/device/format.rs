@@ -81,6 +81,11 @@ impl Format {
         }
     }
 
+    /// The same device formatted anew, without votes: another to its peers (rule G1).
+    pub(super) fn renewed(&self, now_ms: u64) -> Self {
+        Self::new(self.cluster, now_ms.max(self.generation + 1), true)
+    }
+
     /// Reads the format of the device in `root`; none if the folder was never one.
     pub(super) fn load(root: &Path) -> Result<Option<Self>> {
         let path = root.join(NAME);
@@ -186,6 +191,18 @@ mod tests {
         let text = String::from_utf8(format.encode()).unwrap();
         assert!(!text.contains("unready"), "{text}");
         assert!(!Format::parse(text.as_bytes()).unwrap().unready);
+    }
+
+    #[test]
+    fn a_renewed_format_is_another_device_of_the_same_cluster() {
+        let format = Format::new(Uuid([1; 16]), 17, false);
+        let renewed = format.renewed(5);
+        assert_eq!(
+            (renewed.cluster, renewed.generation, renewed.unready),
+            (format.cluster, 18, true)
+        );
+        assert_ne!(renewed.device, format.device);
+        assert_eq!(format.renewed(99).generation, 99);
     }
 
     #[test]

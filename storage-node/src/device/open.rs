@@ -2,7 +2,7 @@
 //!
 //! The order of opening: lock, format, clean marker taken away, ballast, index, extents. The marker
 //! goes before anything is written: from then on a crash finds none, and the extents' table is built
-//! anew from the extents themselves.
+//! anew from the extents themselves. So it is where the index is damaged and another takes its place.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -17,8 +17,8 @@ use rustix::io::Errno;
 
 use super::ballast::{Ballast, Level};
 use super::format::{self, Format};
-use super::{DeviceConfig, Shared, Uuid};
-use crate::extents::{ExtentOptions, ExtentStore};
+use super::{DeviceConfig, Shared, Uuid, lost};
+use crate::extents::{ExtentOptions, ExtentStore, RecoveryReport};
 use crate::index::{Index, Surroundings};
 use crate::metrics::IndexCounters;
 
@@ -39,38 +39,41 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Opens a device; `damage` is what its index was found to have, and is none once another index
+    /// has taken its place.
     pub(super) fn open(
         config: &DeviceConfig,
         shared: &Shared,
-        counters: Arc<IndexCounters>,
+        counters: &Arc<IndexCounters>,
+        damage: &mut Option<String>,
     ) -> Result<Self> {
         let root = &config.path;
         fs::create_dir_all(root).map_err(|error| unusable(root, error))?;
         let lock = lock(root)?;
-        let format = load_or_make(root, shared)?;
-        let clean = take_clean_marker(root, format.device)?;
+        let mut format = load_or_make(root, shared)?;
+        let mut clean = take_clean_marker(root, format.device)?;
         let ballast = Arc::new(Ballast::open(root, config.reserve)?);
-        let surroundings = Surroundings {
-            name: config.id.to_string(),
-            votes: !format.unready,
-            caches: shared.caches.clone(),
-            ballast: ballast.clone(),
-            clock: shared.clock.clone(),
-            counters,
-        };
-        check_index(root)?;
-        let index = Index::open(&root.join("index"), surroundings)?;
-        let options =
-            ExtentOptions { clean, reserve_bytes: ballast.margin_bytes(), ..Default::default() };
-        let (extents, report) = ExtentStore::open(
-            root,
-            shared.disk.clone(),
-            index.extent_table(),
-            shared.clock.clone(),
-            &options,
-        )?;
-        tracing::info!(device = %config.id, path = %root.display(), clean, ?report, "device open");
-        Ok(Self { extents, index, ballast, root: root.clone(), device: format.device, _lock: lock })
+        if damage.is_none() {
+            *damage = lost::missing(root);
+        }
+        let mut renewed = false;
+        loop {
+            if let Some(found) = damage {
+                format = lost::renew(config, shared, &format, found)?;
+                (*damage, clean, renewed) = (None, false, true);
+            }
+            let surroundings = surroundings(config, shared, &format, &ballast, counters);
+            match Parts::open(root, shared, surroundings, clean) {
+                Ok(Parts { index, extents, report }) => {
+                    let (device, path) = (config.id, root.display());
+                    tracing::info!(%device, %path, clean, ?report, "device open");
+                    let (root, device) = (root.clone(), format.device);
+                    return Ok(Self { extents, index, ballast, root, device, _lock: lock });
+                }
+                Err(Unopened::Damaged(error)) if !renewed => *damage = Some(error.to_string()),
+                Err(Unopened::Damaged(error) | Unopened::Other(error)) => return Err(error),
+            }
+        }
     }
 
     /// Why it takes no more writes.
@@ -109,6 +112,67 @@ impl Opened {
         opened.extents.close();
         drop(opened);
         Ok(())
+    }
+}
+
+/// Index and extents, open.
+struct Parts {
+    index: Index,
+    extents: ExtentStore,
+    report: RecoveryReport,
+}
+
+/// Why they are not.
+enum Unopened {
+    /// The index is not what was written.
+    Damaged(Error),
+    Other(Error),
+}
+
+impl Parts {
+    fn open(
+        root: &Path,
+        shared: &Shared,
+        with: Surroundings,
+        clean: bool,
+    ) -> Result<Self, Unopened> {
+        let reserve_bytes = with.ballast.margin_bytes();
+        let index = Index::open(&root.join("index"), with).map_err(|error| match error.kind() {
+            martlet_protocol::ErrorKind::Corrupt => Unopened::Damaged(error),
+            _ => Unopened::Other(error),
+        })?;
+        let options = ExtentOptions { reserve_bytes, clean, ..Default::default() };
+        let opened = ExtentStore::open(
+            root,
+            shared.disk.clone(),
+            index.extent_table(),
+            shared.clock.clone(),
+            &options,
+        );
+        match (opened, index.damage()) {
+            (Ok((extents, report)), _) => Ok(Self { index, extents, report }),
+            (Err(error), Some(_)) => Err(Unopened::Damaged(error)),
+            (Err(error), None) => Err(Unopened::Other(error)),
+        }
+    }
+}
+
+fn surroundings(
+    config: &DeviceConfig,
+    shared: &Shared,
+    format: &Format,
+    ballast: &Arc<Ballast>,
+    counters: &Arc<IndexCounters>,
+) -> Surroundings {
+    Surroundings {
+        name: config.id.to_string(),
+        votes: !format.unready,
+        peers: shared.peers(),
+        secret: shared.tree_key,
+        caches: shared.caches.clone(),
+        ballast: ballast.clone(),
+        clock: shared.clock.clone(),
+        counters: counters.clone(),
     }
 }
 
@@ -160,18 +224,6 @@ fn load_or_make(root: &Path, shared: &Shared) -> Result<Format> {
         ))),
         _ => Ok(format),
     }
-}
-
-/// Refuses a device that has lost its index and nothing else: opened with an empty one it would vote
-/// as if it remembered (rule G1). The index is made before the extents' folders are.
-fn check_index(root: &Path) -> Result<()> {
-    if root.join("index/CURRENT").exists() || !root.join("extents").exists() {
-        return Ok(());
-    }
-    Err(Error::corrupt(format!(
-        "{} holds extents/ but no index: it is a device that lost its index, and is left alone",
-        root.display()
-    )))
 }
 
 /// Whether the device was closed in good order; from now on it isn't.

@@ -65,13 +65,13 @@ pub trait DiskFile: Send + Sync + Debug {
     fn punch(&self, offset: u64, length: u64) -> Result<()>;
 }
 
-/// Whether writes go through the page cache.
+/// Whether bytes go through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
     /// Through the page cache.
     Cached,
-    /// Past it, where the file system can: offsets, lengths and memory of writes are aligned to
-    /// 4 KiB. Such a file is not read from.
+    /// Past it, where the file system can: offsets, lengths and memory of reads and writes are
+    /// aligned to 4 KiB.
     Direct,
 }
 

@@ -20,16 +20,18 @@
 //! * [`read`] and [`open`]: the way out; [`lease`]: why a reader outlives a delete.
 //! * [`volumes`] and [`space`]: where packed extents lie.
 //! * [`recover`], [`scan`], [`classify`] and [`settle`]: what opening makes of what it finds.
-//! * [`quarantine`]: where contradictions go.
+//! * [`audit`]: everything read and verified; [`quarantine`]: where contradictions go; [`upkeep`]: what
+//!   is asked of copies that move (rule X4).
 //!
 //! Invariants:
 //! * a row is written after the extent's bytes, description and name are synced (rule X6), so a row
 //!   that is there proves that its extent was durable once;
-//! * a delete is synced as a mark, in one batch with the row's removal, before a name is removed or
-//!   space is used again; the header of a deleted record is durably zero before its space is free;
+//! * the removal of a row is synced before a name is removed or space is used again, and that of a
+//!   delete in one batch with its mark; the header of a deleted record is durably zero before its space is free;
 //! * no byte leaves that did not meet its checksum;
 //! * what contradicts itself is moved aside, never deleted.
 
+mod audit;
 mod blocks;
 mod buffer;
 mod classify;
@@ -57,6 +59,7 @@ mod write;
 
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 use std::ops::Range;
 use std::path::Path;
@@ -69,7 +72,7 @@ use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 use self::read::Reading;
 use self::record::Run;
 use self::row::{Place, Row};
-use self::store::Inner;
+use self::store::{Inner, Removal};
 pub use self::table::Table;
 use crate::disk::Disk;
 use crate::index::blocking;
@@ -207,10 +210,14 @@ impl ExtentStore {
         .await
     }
 
-    /// Deletes extents, durably.
+    /// Deletes extents, durably, and remembers it: they are not written here again (rule X4).
     pub async fn delete(&self, ids: &[ExtentId]) -> Result<()> {
+        self.remove(ids, Removal::Marked).await
+    }
+
+    async fn remove(&self, ids: &[ExtentId], removal: Removal) -> Result<()> {
         let (store, ids) = (self.0.clone(), ids.to_vec());
-        let records = blocking(move || store.mark_deleted(&ids)).await?;
+        let records = blocking(move || store.remove(&ids, removal)).await?;
         if !records.is_empty()
             && let Err(error) = self.0.committer.destroy(records).await
         {

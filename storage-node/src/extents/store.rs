@@ -163,7 +163,7 @@ impl Inner {
         Ok(extent)
     }
 
-    fn open_record(&self, row: &Row, spot: (u32, u64)) -> Result<OpenExtent> {
+    pub(super) fn open_record(&self, row: &Row, spot: (u32, u64)) -> Result<OpenExtent> {
         let extent = row.record.extent;
         let run = Run::of_record(spot, u64::from(extent.length));
         let lease = self.volumes.leases.hold(extent.id, run);
@@ -198,7 +198,11 @@ impl Inner {
                 quarantine::run(disk, &self.root, run)?;
             }
             Place::File | Place::Quarantined => {
-                quarantine::file(disk, &self.root, &footer::path(&self.root, id))?;
+                match quarantine::file(disk, &self.root, &footer::path(&self.root, id)) {
+                    // Its file is gone: nothing is left to be looked at.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    moved => moved?,
+                }
             }
         }
         tracing::error!(extent = %id, place = ?row.place, "a corrupt extent was set aside");
@@ -209,15 +213,22 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes extents but for the headers of records, which are returned. Blocks.
-    pub(super) fn mark_deleted(&self, ids: &[ExtentId]) -> Result<Vec<(ExtentId, Run)>> {
+    /// Removes extents but for the headers of records, which are returned. Blocks.
+    pub(super) fn remove(
+        &self,
+        ids: &[ExtentId],
+        removal: Removal,
+    ) -> Result<Vec<(ExtentId, Run)>> {
         self.suspect.check()?;
         let gate = self.gate.write();
         let mut rows = Vec::new();
         for id in ids {
             rows.extend(self.table.get(*id)?);
         }
-        self.table.remove_marked(ids, self.clock.now_ms())?;
+        match removal {
+            Removal::Marked => self.table.remove_marked(ids, self.clock.now_ms())?,
+            Removal::Unmarked => self.table.remove(ids)?,
+        }
         drop(gate);
         let mut records = Vec::new();
         for Row { place, record } in rows {
@@ -279,6 +290,15 @@ impl Inner {
         }
         Ok(Claim { store: self.clone(), id })
     }
+}
+
+/// How an extent goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    /// Nobody wants it: no copy of it is taken for a grace time (rule X4).
+    Marked,
+    /// Others hold it: it may come again.
+    Unmarked,
 }
 
 /// One writer's hold on an id.

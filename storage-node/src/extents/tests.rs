@@ -1,5 +1,6 @@
 //! Tests of the store as a whole, on a disk that fails on request.
 
+mod audit;
 mod crash;
 mod faults;
 mod measure;
@@ -56,7 +57,7 @@ fn new(id: ExtentId, length: Option<u64>) -> NewExtent {
         role: ExtentRole::Data,
         offset: 0,
     };
-    NewExtent { id, owner, length }
+    NewExtent { id, owner, length, birth_ms: None }
 }
 
 fn body(bytes: &Bytes) -> ByteStream {

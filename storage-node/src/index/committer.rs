@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Clock, Error, Result};
 
 use super::database::Database;
@@ -23,6 +24,8 @@ pub(super) struct Committer {
     pub(super) ballast: Arc<Ballast>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) counters: Arc<IndexCounters>,
+    pub(super) secret: TreeKey,
+    pub(super) peers: bool,
 }
 
 /// Nobody may wait for a thread that is gone, however it went.
@@ -80,6 +83,8 @@ impl Committer {
             name: &self.name,
             now_ms: self.clock.now_ms(),
             level: self.ballast.before_write(),
+            secret: &self.secret,
+            peers: self.peers,
         }
     }
 }

@@ -1,4 +1,8 @@
 //! RocksDB behind the few calls that the index makes, with its errors told as ours.
+//!
+//! What RocksDB finds corrupt is never served: it checks every block that it reads, and whoever asked
+//! hears of it. It is remembered too, as the damage of the index, so that the device is opened again,
+//! and what becomes of it is decided there (rule G1).
 
 use std::path::Path;
 
@@ -6,7 +10,7 @@ use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBPinnableSlice, DBRawIterator, FlushOptions,
-    ReadOptions, ReadTier, WriteBatch, WriteOptions,
+    ReadOptions, ReadTier, Snapshot, WriteBatch, WriteOptions,
 };
 
 use super::log_tail;
@@ -29,10 +33,12 @@ pub(crate) enum Family {
     Hints,
     /// Fences, votes, floor.
     Meta,
+    /// Bin → the sum of its registers.
+    Tree,
 }
 
 impl Family {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Entries,
         Self::Inline,
         Self::Extents,
@@ -40,6 +46,7 @@ impl Family {
         Self::Garbage,
         Self::Hints,
         Self::Meta,
+        Self::Tree,
     ];
 
     fn name(self) -> &'static str {
@@ -51,6 +58,7 @@ impl Family {
             Self::Garbage => "garbage",
             Self::Hints => "hints",
             Self::Meta => "meta",
+            Self::Tree => "tree",
         }
     }
 }
@@ -63,6 +71,7 @@ pub(crate) struct Database {
     cached: ReadOptions,
     anywhere: ReadOptions,
     fault: Mutex<Option<String>>,
+    damage: Mutex<Option<String>>,
 }
 
 /// What a read that may not wait found.
@@ -90,7 +99,8 @@ impl Database {
         let mut cached = ReadOptions::default();
         cached.set_read_tier(ReadTier::BlockCache);
         let anywhere = ReadOptions::default();
-        Ok(Self { db, synced, unlogged, cached, anywhere, fault: Mutex::new(None) })
+        let (fault, damage) = (Mutex::default(), Mutex::default());
+        Ok(Self { db, synced, unlogged, cached, anywhere, fault, damage })
     }
 
     pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
@@ -109,7 +119,7 @@ impl Database {
     ) -> Result<Option<DBPinnableSlice<'_>>> {
         self.db
             .get_pinned_cf_opt(self.family(family), key, &self.anywhere)
-            .map_err(|error| read_failed(&error))
+            .map_err(|error| self.read_failed(&error))
     }
 
     /// A value, if memory has it: for threads that may not wait for a disk.
@@ -121,7 +131,7 @@ impl Database {
         match self.db.get_pinned_cf_opt(self.family(family), key, &self.cached) {
             Ok(value) => Ok(Cached::Known(value)),
             Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => Ok(Cached::OnDisk),
-            Err(error) => Err(read_failed(&error)),
+            Err(error) => Err(self.read_failed(&error)),
         }
     }
 
@@ -131,9 +141,8 @@ impl Database {
         families: [Family; 2],
         key: &[u8],
     ) -> Result<[Option<Vec<u8>>; 2]> {
-        let snapshot = self.db.snapshot();
-        let get =
-            |family| snapshot.get_cf(self.family(family), key).map_err(|error| read_failed(&error));
+        let snapshot = self.snapshot();
+        let get = |family| Ok(self.get_at(&snapshot, family, key)?.map(|row| row.to_vec()));
         Ok([get(families[0])?, get(families[1])?])
     }
 
@@ -153,7 +162,7 @@ impl Database {
             visit(key, value)?;
             rows.next();
         }
-        Self::ended_well(&rows)
+        self.ended_well(&rows)
     }
 
     /// Walks at most `limit` rows of `[lower, upper)` of one family, each with the row of the same
@@ -166,20 +175,16 @@ impl Database {
         limit: usize,
         mut visit: impl FnMut(&[u8], &[u8], Option<&[u8]>) -> Result<()>,
     ) -> Result<()> {
-        let snapshot = self.db.snapshot();
-        let mut options = ReadOptions::default();
-        options.set_iterate_upper_bound(upper);
-        let mut rows = snapshot.raw_iterator_cf_opt(self.family(families[0]), options);
+        let snapshot = self.snapshot();
+        let mut rows = self.iterate_at(&snapshot, families[0], upper);
         rows.seek(lower);
         for _ in 0..limit {
             let Some((key, row)) = rows.item() else { break };
-            let beside = snapshot
-                .get_pinned_cf(self.family(families[1]), key)
-                .map_err(|error| read_failed(&error))?;
+            let beside = self.get_at(&snapshot, families[1], key)?;
             visit(key, row, beside.as_deref())?;
             rows.next();
         }
-        Self::ended_well(&rows)
+        self.ended_well(&rows)
     }
 
     /// An iterator that stops below `upper`.
@@ -189,9 +194,47 @@ impl Database {
         self.db.raw_iterator_cf_opt(self.family(family), options)
     }
 
+    /// Whether a family has no row.
+    pub(crate) fn is_empty(&self, family: Family) -> Result<bool> {
+        let mut empty = true;
+        self.scan(family, &[], &[0xff; 64], 1, |_, _| {
+            empty = false;
+            Ok(())
+        })?;
+        Ok(empty)
+    }
+
+    /// Everything as it is now.
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        self.db.snapshot()
+    }
+
+    /// A value as it was.
+    pub(crate) fn get_at<'a>(
+        &self,
+        snapshot: &'a Snapshot<'_>,
+        family: Family,
+        key: &[u8],
+    ) -> Result<Option<DBPinnableSlice<'a>>> {
+        snapshot.get_pinned_cf(self.family(family), key).map_err(|error| self.read_failed(&error))
+    }
+
+    /// An iterator over what was, that stops below `upper`. It leaves the cache to others.
+    pub(crate) fn iterate_at<'a>(
+        &self,
+        snapshot: &'a Snapshot<'_>,
+        family: Family,
+        upper: &[u8],
+    ) -> DBRawIterator<'a> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(upper);
+        options.fill_cache(false);
+        snapshot.raw_iterator_cf_opt(self.family(family), options)
+    }
+
     /// Whether an iterator stopped at its end and not at an error.
-    pub(crate) fn ended_well(rows: &DBRawIterator<'_>) -> Result<()> {
-        rows.status().map_err(|error| read_failed(&error))
+    pub(crate) fn ended_well(&self, rows: &DBRawIterator<'_>) -> Result<()> {
+        rows.status().map_err(|error| self.read_failed(&error))
     }
 
     /// Writes a batch; when this returns it is on disk.
@@ -208,9 +251,37 @@ impl Database {
         self.healthy()?;
         self.db.write_opt(batch, options).map_err(|error| {
             let error = told(&error, "the index takes no write");
+            self.note_damage(&error);
             self.fault.lock().get_or_insert_with(|| error.to_string());
             error
         })
+    }
+
+    /// Asks whether RocksDB still takes writes: what it finds in the background it tells to the next
+    /// that writes, and there may be none.
+    pub(crate) fn probe(&self) {
+        // A fault is remembered where it is told.
+        let _ = self.write(WriteBatch::default(), &self.unlogged);
+    }
+
+    /// Remembers an error that tells of corrupt bytes. Nothing is written after it.
+    pub(crate) fn note_damage(&self, error: &Error) {
+        if error.kind() == ErrorKind::Corrupt {
+            tracing::error!(%error, "the index is damaged");
+            self.damage.lock().get_or_insert_with(|| error.to_string());
+            self.fault.lock().get_or_insert_with(|| error.to_string());
+        }
+    }
+
+    /// What of it is corrupt, if anything was found to be.
+    pub(crate) fn damage(&self) -> Option<String> {
+        self.damage.lock().clone()
+    }
+
+    fn read_failed(&self, error: &rocksdb::Error) -> Error {
+        let error = told(error, "the index does not read");
+        self.note_damage(&error);
+        error
     }
 
     /// Refuses once a write has failed: what RocksDB then holds in memory may not be what is on
@@ -235,6 +306,15 @@ impl Database {
             .map_err(|error| told(&error, "the index does not flush"))
     }
 
+    /// Merges all tables of a family, as RocksDB does in the background when it likes.
+    #[cfg(test)]
+    pub(crate) fn compact(&self, family: Family) {
+        let mut options = rocksdb::CompactOptions::default();
+        options.set_bottommost_level_compaction(rocksdb::BottommostLevelCompaction::Force);
+        let (all, no) = (None::<&[u8]>, None::<&[u8]>);
+        self.db.compact_range_cf_opt(self.family(family), all, no, &options);
+    }
+
     /// Begins to put on disk what one family has in memory.
     pub(crate) fn begin_flush(&self, family: Family) -> Result<()> {
         let mut options = FlushOptions::default();
@@ -245,17 +325,19 @@ impl Database {
     }
 }
 
-fn read_failed(error: &rocksdb::Error) -> Error {
-    told(error, "the index does not read")
-}
-
 fn told(error: &rocksdb::Error, what: &str) -> Error {
     let kind = match error.kind() {
         rocksdb::ErrorKind::Corruption => ErrorKind::Corrupt,
         rocksdb::ErrorKind::IOError if is_no_space(error.as_ref()) => ErrorKind::Full,
+        // A file that is not there was lost: an index that is made anew misses none.
+        rocksdb::ErrorKind::IOError if is_no_file(error.as_ref()) => ErrorKind::Corrupt,
         _ => ErrorKind::Internal,
     };
     Error::new(kind, what).with_source(error.clone())
+}
+
+fn is_no_file(message: &str) -> bool {
+    message.contains("No such file or directory")
 }
 
 /// RocksDB tells errno only in words.

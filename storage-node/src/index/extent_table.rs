@@ -93,6 +93,17 @@ impl ExtentTable {
         self.database.write_synced(batch)
     }
 
+    /// Removes rows, durably, and leaves no marks: when this returns, the space of the extents may be
+    /// used again (rule X6).
+    pub fn remove(&self, ids: &[ExtentId]) -> Result<()> {
+        let extents = self.database.family(Family::Extents);
+        let mut batch = WriteBatch::default();
+        for id in ids {
+            batch.delete_cf(extents, id.0);
+        }
+        self.database.write_synced(batch)
+    }
+
     /// Whether an extent is marked as deleted.
     pub fn is_marked(&self, id: &ExtentId) -> Result<bool> {
         Ok(self.marked_at(id)?.is_some())
@@ -213,6 +224,9 @@ mod tests {
         table.remove_marked(&[id(1), id(3)], 100).unwrap();
         table.remove_marked(&[id(2)], 50).unwrap();
         assert!(table.get(&id(1)).unwrap().is_none());
+        table.put(&id(7), b"seven").unwrap();
+        table.remove(&[id(7), id(8)]).unwrap();
+        assert!(table.get(&id(7)).unwrap().is_none() && !table.is_marked(&id(7)).unwrap());
         assert!(table.is_marked(&id(3)).unwrap() && !table.is_marked(&id(4)).unwrap());
         assert_eq!(table.marks_before(100, 10).unwrap(), [id(2)]);
         assert_eq!(table.marks_before(101, 10).unwrap(), [id(2), id(1), id(3)]);

@@ -91,6 +91,7 @@ impl Group<'_> {
             self.hints_more -= 1;
             Ok(())
         })?;
+        self.purge_sums(bucket)?;
         for family in [Family::Entries, Family::Inline, Family::Hints] {
             self.batch.delete_range_cf(database.family(family), &lower, &upper);
         }

@@ -10,7 +10,8 @@ use martlet_protocol::backend::WriteReply;
 use martlet_protocol::entry::Entry;
 use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::register::{Register, Verdict, WriteMode};
-use martlet_protocol::{Error, Result, Stamp, WriteId};
+use martlet_protocol::tree::{Sum, TreeKey};
+use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term, WriteId};
 use rocksdb::WriteBatch;
 
 use super::database::{Database, Family};
@@ -18,6 +19,7 @@ use super::fences::{FenceChange, Fences};
 use super::queue::{Op, PromiseOp, Promised, Reply, WriteOp};
 use super::rows::{self, RegisterRow};
 use super::standing::Standing;
+use super::tree::Deltas;
 use crate::device::ballast::Level;
 
 /// What the operations of a group are judged by.
@@ -29,6 +31,10 @@ pub(super) struct Conditions<'a> {
     pub(super) name: &'a str,
     pub(super) now_ms: u64,
     pub(super) level: Level,
+    /// The secret that leaves are keyed with.
+    pub(super) secret: &'a TreeKey,
+    /// Whether other devices hold what this one holds.
+    pub(super) peers: bool,
 }
 
 /// Operations that become durable together.
@@ -36,7 +42,9 @@ pub(super) struct Group<'a> {
     pub(super) conditions: Conditions<'a>,
     pub(super) batch: WriteBatch,
     /// Registers as the group leaves them so far.
-    rows: HashMap<Vec<u8>, RegisterRow>,
+    pub(super) rows: HashMap<Vec<u8>, RegisterRow>,
+    /// What it adds to the sums.
+    pub(super) sums: Deltas,
     /// Hints as the group leaves them so far.
     pub(super) hints: HashMap<Vec<u8>, Option<(Stamp, WriteId)>>,
     /// How many more of them there are than before the group.
@@ -50,6 +58,8 @@ pub(super) enum Change {
     Fence(FenceChange),
     Floor(Stamp),
     Votes(bool),
+    Term(Term),
+    Joined(u64),
 }
 
 /// What an operation will hear once the group is on disk.
@@ -73,6 +83,7 @@ impl<'a> Group<'a> {
             conditions,
             batch: WriteBatch::default(),
             rows: HashMap::new(),
+            sums: Deltas::default(),
             hints: HashMap::new(),
             hints_more: 0,
             change: None,
@@ -99,6 +110,20 @@ impl<'a> Group<'a> {
                 self.set_voting(voting);
                 Answer::Done(reply, Ok(()))
             }
+            Op::RaiseTerm(term, reply) => {
+                self.raise_term(term);
+                Answer::Done(reply, Ok(()))
+            }
+            Op::SetJoined(change, reply) => {
+                self.set_joined(change);
+                Answer::Done(reply, Ok(()))
+            }
+            Op::MarkCollectable(marks, reply) => Answer::Done(reply, self.mark_collectable(marks)),
+            Op::Drop(drops, reply) => Answer::Done(reply, self.drop_registers(drops)),
+            Op::MendSums(sums, reply) => {
+                self.mend_sums(sums);
+                Answer::Done(reply, Ok(()))
+            }
             Op::CheckClosed(bucket, reply) => {
                 Answer::Done(reply, self.conditions.fences.check_closed(bucket))
             }
@@ -122,8 +147,9 @@ impl<'a> Group<'a> {
     }
 
     /// Writes the batch, then tells everyone.
-    pub(super) fn commit(self) -> Committed {
+    pub(super) fn commit(mut self) -> Committed {
         let ops = self.answers.len();
+        self.sums.stage(self.conditions.database.family(Family::Tree), &mut self.batch);
         let bytes = self.batch.size_in_bytes();
         let synced = !self.batch.is_empty();
         let outcome = if synced {
@@ -139,6 +165,8 @@ impl<'a> Group<'a> {
                 Some(Change::Fence(change)) => fences.apply(change),
                 Some(Change::Floor(floor)) => standing.raise_floor(floor),
                 Some(Change::Votes(voting)) => standing.set_voting(voting),
+                Some(Change::Term(term)) => standing.raise_term(term),
+                Some(Change::Joined(change)) => standing.set_joined(change),
             }
         }
         for answer in self.answers {
@@ -148,6 +176,7 @@ impl<'a> Group<'a> {
     }
 
     fn write(&mut self, write: WriteOp) -> Result<WriteReply> {
+        self.conditions.standing.check_term(write.term)?;
         let old = self.row(&write.key)?;
         let before = self.register(&old)?;
         let mut register = before;
@@ -171,7 +200,7 @@ impl<'a> Group<'a> {
             }
         }
         self.check_room(&write)?;
-        self.store(write, &old, register)?;
+        self.store(write, &old)?;
         Ok(self.stored(WriteReply::Stored))
     }
 
@@ -208,13 +237,16 @@ impl<'a> Group<'a> {
             Level::Ready => Ok(()),
             Level::Full if write.inline.is_none() => Ok(()),
             Level::Critical if write.tombstone => Ok(()),
-            Level::Full | Level::Critical => Err(Error::full("the device is full")),
+            Level::Full | Level::Critical => {
+                Err(Error::full("the device is full").without_effect("it has no room for entries"))
+            }
         }
     }
 
-    fn store(&mut self, mut write: WriteOp, old: &RegisterRow, register: Register) -> Result<()> {
+    fn store(&mut self, mut write: WriteOp, old: &RegisterRow) -> Result<()> {
         let database = self.conditions.database;
-        let same_write = old.register()?.held.map(|(_, id)| id) == Some(write.write_id);
+        let before = old.register()?;
+        let same_write = before.held.map(|(_, id)| id) == Some(write.write_id);
         let keeps_inline = write.inline.is_none() && write.row.has_inline();
         if keeps_inline && !(same_write && old.has_inline()) {
             return Err(Error::invalid("an inline entry came without its bytes"));
@@ -228,10 +260,22 @@ impl<'a> Group<'a> {
             None if old.has_inline() && !keeps_inline => self.batch.delete_cf(inline, &write.key),
             None => {}
         }
-        write.row.set_promise(register.promise);
+        if let Some(gone) = self.leaf(&write.key, old)? {
+            self.sums.take(write.leaf.at, gone);
+        }
+        self.sums.add(write.leaf.at, write.leaf.sum);
+        // Its own: the floor stands under it wherever it is read.
+        write.row.set_promise(before.promise);
         self.batch.put_cf(database.family(Family::Entries), &write.key, write.row.bytes());
         self.rows.insert(write.key, write.row);
         Ok(())
+    }
+
+    /// What a row adds to the sums, if it does.
+    pub(super) fn leaf(&self, key: &[u8], row: &RegisterRow) -> Result<Option<Sum>> {
+        let Some((order, write_id)) = row.counted()? else { return Ok(None) };
+        let key = RegisterKey::decode(key)?;
+        Ok(Some(Sum::leaf(self.conditions.secret, &key, order, write_id)))
     }
 
     /// Notes the extents of a row that is not, or no longer, held.
@@ -250,6 +294,7 @@ impl<'a> Group<'a> {
     fn promise(&mut self, promise: PromiseOp) -> Result<Promised> {
         let Conditions { now_ms, standing, name, .. } = self.conditions;
         standing.check_votes(name)?;
+        standing.check_term(promise.term)?;
         let mut row = self.row(&promise.key)?;
         let mut register = self.register(&row)?;
         if is_ahead(promise.ballot, &register, now_ms) {
@@ -269,7 +314,7 @@ impl<'a> Group<'a> {
         Ok(Promised::Granted(row))
     }
 
-    fn row(&self, key: &[u8]) -> Result<RegisterRow> {
+    pub(super) fn row(&self, key: &[u8]) -> Result<RegisterRow> {
         if let Some(row) = self.rows.get(key) {
             return Ok(row.clone());
         }

@@ -83,6 +83,11 @@ pub(super) fn entry_of(row: &[u8]) -> Result<Option<Entry>> {
     Ok(Some(HintRow::parse(row)?.decode(Want::Entry)?.0))
 }
 
+/// The order of what a row keeps.
+pub(super) fn order_of(row: &[u8]) -> Result<Stamp> {
+    Ok(HintRow::parse(row)?.held()?.0)
+}
+
 /// What is kept for a register.
 pub(super) async fn read(
     database: &Arc<Database>,

@@ -63,6 +63,7 @@ pub(super) fn list(
 
 /// The runs of several shards as one.
 struct Merge<'a> {
+    database: &'a Database,
     source: Source,
     runs: Vec<Run<'a>>,
     /// The lowest name of each run that has one.
@@ -81,6 +82,7 @@ struct Run<'a> {
 impl<'a> Merge<'a> {
     fn open(database: &'a Database, source: Source, request: &ListRequest) -> Result<Self> {
         let mut merge = Self {
+            database,
             source,
             runs: Vec::with_capacity(request.shards.len()),
             heads: BinaryHeap::with_capacity(request.shards.len()),
@@ -153,7 +155,7 @@ impl<'a> Merge<'a> {
                 self.heads.push(Reverse((name, index)));
                 Ok(())
             }
-            None => Database::ended_well(&run.rows),
+            None => self.database.ended_well(&run.rows),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! How RocksDB is set up, and why.
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, LogLevel, Options,
-    WriteBufferManager,
+    BlockBasedOptions, Cache, CompactionDecision, DBCompressionType, DBRecoveryMode, LogLevel,
+    Options, WriteBufferManager,
 };
 
 use super::database::Family;
+use super::tree;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -92,6 +93,7 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         Family::Entries => options.set_write_buffer_size(16 * MIB),
         Family::Inline => inline(&mut options, caches),
         Family::Extents => options.set_write_buffer_size(8 * MIB),
+        Family::Tree => sums(&mut options),
         Family::Marks | Family::Garbage | Family::Hints | Family::Meta => {
             options.set_write_buffer_size(2 * MIB);
             options.set_arena_block_size(64 * KIB);
@@ -102,6 +104,15 @@ pub(super) fn family(family: Family, caches: &Caches) -> Options {
         options.add_compact_on_deletion_collector_factory(1024, 512, 0.5);
     }
     options
+}
+
+fn sums(options: &mut Options) {
+    options.set_write_buffer_size(8 * MIB);
+    options.set_merge_operator_associative("martlet.sum", tree::add_up);
+    // A bin that everything left is as good as none.
+    options.set_compaction_filter("martlet.nothing", |_, _, row| {
+        if tree::is_nothing(row) { CompactionDecision::Remove } else { CompactionDecision::Keep }
+    });
 }
 
 fn inline(options: &mut Options, caches: &Caches) {

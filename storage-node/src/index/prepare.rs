@@ -2,14 +2,16 @@
 
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::Body;
+use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Error, Result};
 
 use super::queue::WriteOp;
 use super::rows::{self, RegisterRow};
+use super::tree::Leaf;
 
 /// Encodes a write on its caller's thread.
-pub(super) fn prepare(write: &EntryWrite) -> Result<WriteOp> {
-    let EntryWrite { key, entry, inline, mode, generation, commit_by_ms, keep_body } = write;
+pub(super) fn prepare(write: &EntryWrite, secret: &TreeKey) -> Result<WriteOp> {
+    let EntryWrite { key, entry, inline, mode, generation, commit_by_ms, keep_body, term } = write;
     let crc32c = match entry.value.body() {
         Some(Body::Inline { crc32c }) => Some(*crc32c),
         _ => None,
@@ -34,5 +36,7 @@ pub(super) fn prepare(write: &EntryWrite) -> Result<WriteOp> {
         generation: *generation,
         commit_by_ms: *commit_by_ms,
         keep_body: *keep_body,
+        term: *term,
+        leaf: Leaf::of(secret, key, entry.order, entry.write_id),
     })
 }

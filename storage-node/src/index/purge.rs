@@ -57,6 +57,6 @@ fn garbage_in(
         }
         rows.next();
     }
-    Database::ended_well(&rows)?;
+    database.ended_well(&rows)?;
     Ok((garbage, None))
 }

@@ -2,11 +2,13 @@
 
 use martlet_protocol::backend::{BucketFence, GarbageId, WriteReply};
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{BucketId, Error, Result, Stamp, WriteId};
+use martlet_protocol::tree::Sum;
+use martlet_protocol::{BucketId, Error, Result, Stamp, Term, WriteId};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use super::rows::RegisterRow;
+use super::tree::{Leaf, RowKey};
 
 /// Bytes that may wait: beyond, writers hear that there are too many of them.
 const WAITING_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -28,6 +30,11 @@ pub(super) enum Op {
     ForgetHint(Vec<u8>, Stamp, Reply<()>),
     RaiseFloor(Stamp, Reply<()>),
     SetVoting(bool, Reply<()>),
+    RaiseTerm(Term, Reply<()>),
+    SetJoined(u64, Reply<()>),
+    MarkCollectable(Vec<(Vec<u8>, Stamp)>, Reply<()>),
+    Drop(Vec<DropOp>, Reply<()>),
+    MendSums(Vec<(RowKey, Sum)>, Reply<()>),
     Leave(Vec<(Vec<u8>, Vec<u8>)>, Reply<()>),
     Forget(Vec<GarbageId>, Reply<()>),
     CheckClosed(BucketId, Reply<()>),
@@ -49,12 +56,26 @@ pub(super) struct WriteOp {
     pub(super) commit_by_ms: u64,
     /// Whether the extents of the entry that it replaces are still wanted.
     pub(super) keep_body: bool,
+    /// The term that its writer goes by.
+    pub(super) term: Term,
+    /// What the entry adds to the sums.
+    pub(super) leaf: Leaf,
 }
 
 /// A ballot.
 pub(super) struct PromiseOp {
     pub(super) key: Vec<u8>,
     pub(super) ballot: Stamp,
+    pub(super) term: Term,
+}
+
+/// A register that is let go.
+pub(super) struct DropOp {
+    pub(super) key: Vec<u8>,
+    /// It stays if its order or its promise lies above this.
+    pub(super) up_to: Stamp,
+    /// It goes only as a tombstone that may be collected.
+    pub(super) collectable: bool,
 }
 
 /// What became of a ballot.
@@ -70,7 +91,13 @@ impl Op {
     pub(super) fn ends_group(&self) -> bool {
         matches!(
             self,
-            Self::Fence(..) | Self::Purge(..) | Self::RaiseFloor(..) | Self::SetVoting(..)
+            Self::Fence(..)
+                | Self::Purge(..)
+                | Self::RaiseFloor(..)
+                | Self::SetVoting(..)
+                | Self::RaiseTerm(..)
+                | Self::SetJoined(..)
+                | Self::MendSums(..)
         )
     }
 
@@ -83,10 +110,15 @@ impl Op {
                 Self::Leave(rows, _) => rows.iter().map(|(key, row)| key.len() + row.len()).sum(),
                 Self::Forget(ids, _) => ids.len() * 24,
                 Self::ForgetHint(key, ..) => key.len(),
+                Self::MarkCollectable(marks, _) => marks.iter().map(|(key, _)| key.len()).sum(),
+                Self::Drop(drops, _) => drops.iter().map(|drop| drop.key.len()).sum(),
+                Self::MendSums(sums, _) => sums.len() * size_of::<(RowKey, Sum)>(),
                 Self::Promise(..)
                 | Self::Fence(..)
                 | Self::RaiseFloor(..)
                 | Self::SetVoting(..)
+                | Self::RaiseTerm(..)
+                | Self::SetJoined(..)
                 | Self::CheckClosed(..)
                 | Self::Purge(..) => 0,
             }

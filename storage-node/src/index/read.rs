@@ -107,7 +107,11 @@ impl Reader {
     }
 
     /// The inline bytes of an entry that was read together with `row`.
-    fn inline_beside(&self, entry: Option<&Entry>, row: Option<&[u8]>) -> Result<Option<Bytes>> {
+    pub(super) fn inline_beside(
+        &self,
+        entry: Option<&Entry>,
+        row: Option<&[u8]>,
+    ) -> Result<Option<Bytes>> {
         let Some((entry, crc32c)) = entry.and_then(|entry| Some((entry, inline_crc(entry)?)))
         else {
             return Ok(None);
@@ -117,7 +121,7 @@ impl Reader {
     }
 
     /// Promise and entry of a row, as the device sees them, whose floor stands under every promise.
-    fn decode(&self, row: Option<&[u8]>) -> Result<(Stamp, Option<Entry>)> {
+    pub(super) fn decode(&self, row: Option<&[u8]>) -> Result<(Stamp, Option<Entry>)> {
         let (promise, entry) = row.map_or(Ok((Stamp::ZERO, None)), rows::decode_register)?;
         Ok((promise.max(self.standing.floor()), entry))
     }

@@ -9,11 +9,12 @@
 //!                         → generation (8, little-endian) | open (1)
 //! ```
 //!
-//! The rows of hints are drawn in [`hints`](super::hints), the rest of `meta` in
-//! [`standing`](super::standing).
+//! The rows of hints are drawn in [`hints`](super::hints), those of sums in [`tree`](super::tree), the
+//! rest of `meta` in [`standing`](super::standing).
 //!
 //! The flags say what a write that replaces the entry must look after, so that most replace one
-//! without decoding it.
+//! without decoding it, and whether the entry is a tombstone that may be collected (rule T1). A write
+//! makes a row of its own, so the latter is gone with the entry that had it.
 
 use bytes::Bytes;
 use martlet_protocol::backend::{BucketFence, Garbage, GarbageId};
@@ -27,7 +28,8 @@ const PROMISE_AT: usize = 2;
 const ENTRY_AT: usize = PROMISE_AT + Stamp::BYTES;
 const HAS_EXTENTS: u8 = 1;
 const HAS_INLINE: u8 = 2;
-const KNOWN_FLAGS: u8 = HAS_EXTENTS | HAS_INLINE;
+const COLLECTABLE: u8 = 4;
+const KNOWN_FLAGS: u8 = HAS_EXTENTS | HAS_INLINE | COLLECTABLE;
 const WRITE_ID_BYTES: usize = 16;
 const FENCE: u8 = b'f';
 /// Above every register key: no kind is 255.
@@ -97,6 +99,20 @@ impl RegisterRow {
         }
     }
 
+    /// Whether it holds a tombstone that may be collected.
+    pub(super) fn is_collectable(&self) -> bool {
+        self.0[1] & COLLECTABLE != 0
+    }
+
+    pub(super) fn set_collectable(&mut self) {
+        self.0[1] |= COLLECTABLE;
+    }
+
+    /// Order and write id of the entry that counts in the sums, if it holds one.
+    pub(super) fn counted(&self) -> Result<Option<(Stamp, WriteId)>> {
+        counted(&self.0)
+    }
+
     pub(super) fn has_extents(&self) -> bool {
         self.0[1] & HAS_EXTENTS != 0
     }
@@ -114,6 +130,17 @@ pub(super) fn decode_register(row: &[u8]) -> Result<(Stamp, Option<Entry>)> {
         entry => Some(Entry::decode(entry)?),
     };
     Ok((promise_of(row), entry))
+}
+
+/// Order and write id of the entry of a row, if it counts in the sums: one that may be collected
+/// doesn't (rule T1).
+pub(super) fn counted(row: &[u8]) -> Result<Option<(Stamp, WriteId)>> {
+    check(row)?;
+    match entry_of(row) {
+        [] => Ok(None),
+        _ if row[1] & COLLECTABLE != 0 => Ok(None),
+        entry => Entry::peek(entry).map(Some),
+    }
 }
 
 fn check(row: &[u8]) -> Result<()> {
@@ -275,6 +302,19 @@ mod tests {
         assert_eq!(row.register().unwrap(), Register::default());
         assert_eq!(row.entry().unwrap(), None);
         assert!(!row.has_extents() && !row.has_inline());
+        assert_eq!(row.counted().unwrap(), None);
+    }
+
+    #[test]
+    fn a_tombstone_that_may_be_collected_counts_no_more() {
+        let entry = Entry { order: stamp(4), write_id: WriteId([7; 16]), value: Value::Tombstone };
+        let mut row = RegisterRow::of(&entry);
+        assert_eq!(row.counted().unwrap(), Some((stamp(4), WriteId([7; 16]))));
+        row.set_collectable();
+        let row = RegisterRow::parse(row.bytes()).unwrap();
+        assert!(row.is_collectable());
+        assert_eq!(row.counted().unwrap(), None);
+        assert_eq!(decode_register(row.bytes()).unwrap().1, Some(entry));
     }
 
     #[test]

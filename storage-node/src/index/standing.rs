@@ -1,16 +1,21 @@
 //! What holds for a device as a whole: its votes (rule G1), the floor under every promise (rule G2),
-//! and how many writes it keeps for others.
+//! how far it was told that ring changes have come (rules P1 to P3), and how many writes it keeps for
+//! others.
 //!
 //! ```text
 //! meta      'p'  → floor (16)
 //!           'v'  → votes: 1 with, 0 without; no row: as the device was formatted
+//!           't'  → term (8, little-endian)
+//!           'j'  → the last ring change that was joined (8, little-endian)
 //! ```
 //!
-//! Invariants: the floor never falls, and what is seen here is on disk already (rule R2).
+//! Invariants: floor, term and what was joined never fall, and what is seen here is on disk already
+//! (rule R2). The committer checks terms too, so that a term whose raising was answered is in force
+//! for every write that comes after.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use martlet_protocol::{Error, Result, Stamp};
+use martlet_protocol::{Error, Result, Stamp, Term};
 use parking_lot::RwLock;
 
 use super::database::{Database, Family};
@@ -21,6 +26,10 @@ use super::rows::LAST_KEY;
 const FLOOR_KEY: &[u8] = b"p";
 /// Where the votes lie in `meta`.
 const VOTES_KEY: &[u8] = b"v";
+/// Where the term lies in `meta`.
+const TERM_KEY: &[u8] = b"t";
+/// Where the last change that was joined lies in `meta`.
+const JOINED_KEY: &[u8] = b"j";
 
 /// The standing of one device.
 #[derive(Debug)]
@@ -28,6 +37,21 @@ pub(super) struct Standing {
     voting: AtomicBool,
     floor: RwLock<Stamp>,
     hints: AtomicU64,
+    term: AtomicU64,
+    joined: AtomicU64,
+}
+
+/// The standing of a device at one moment, as its status tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StandingNow {
+    /// Whether it has its votes.
+    pub(crate) voting: bool,
+    /// Writes that it keeps for others.
+    pub(crate) hints: u64,
+    /// The highest term that it was told.
+    pub(crate) term: Term,
+    /// The last ring change that it joined.
+    pub(crate) joined: u64,
 }
 
 impl Standing {
@@ -50,8 +74,23 @@ impl Standing {
             hints += 1;
             Ok(())
         })?;
-        let (voting, hints) = (AtomicBool::new(voting), AtomicU64::new(hints));
-        Ok(Self { voting, floor: RwLock::new(floor), hints })
+        Ok(Self {
+            voting: AtomicBool::new(voting),
+            floor: RwLock::new(floor),
+            hints: AtomicU64::new(hints),
+            term: AtomicU64::new(number(database, TERM_KEY)?),
+            joined: AtomicU64::new(number(database, JOINED_KEY)?),
+        })
+    }
+
+    /// All of it, for whoever asks how the device is.
+    pub(super) fn now(&self) -> StandingNow {
+        StandingNow {
+            voting: self.voting(),
+            hints: self.hints(),
+            term: self.term(),
+            joined: self.joined(),
+        }
     }
 
     /// Whether the device has its votes.
@@ -67,6 +106,20 @@ impl Standing {
         Err(Error::unavailable(format!(
             "device {device} has no vote until it has synced with its peers"
         )))
+    }
+
+    /// Refuses whoever goes by a lower term (rule P1).
+    pub(super) fn check_term(&self, term: Term) -> Result<()> {
+        let held = self.term();
+        if term < held { Err(Error::outdated(held)) } else { Ok(()) }
+    }
+
+    fn term(&self) -> Term {
+        Term(self.term.load(Ordering::Acquire))
+    }
+
+    fn joined(&self) -> u64 {
+        self.joined.load(Ordering::Acquire)
     }
 
     /// No promise of the device is below this.
@@ -88,11 +141,26 @@ impl Standing {
         *held = floor.max(*held);
     }
 
+    pub(super) fn raise_term(&self, term: Term) {
+        self.term.fetch_max(term.0, Ordering::AcqRel);
+    }
+
+    pub(super) fn set_joined(&self, change: u64) {
+        self.joined.fetch_max(change, Ordering::AcqRel);
+    }
+
     /// Only the committer changes the number, so that nothing comes between reading and writing it.
     pub(super) fn count_hints(&self, more: i64) {
         let hints = self.hints().saturating_add_signed(more);
         self.hints.store(hints, Ordering::Release);
     }
+}
+
+/// A number in `meta`; zero where there is none.
+fn number(database: &Database, key: &[u8]) -> Result<u64> {
+    let Some(row) = database.get(Family::Meta, key)? else { return Ok(0) };
+    let row = row.try_into().map_err(|_| Error::corrupt("a number of the device is malformed"))?;
+    Ok(u64::from_le_bytes(row))
 }
 
 impl Group<'_> {
@@ -110,5 +178,23 @@ impl Group<'_> {
         let family = self.conditions.database.family(Family::Meta);
         self.batch.put_cf(family, VOTES_KEY, [u8::from(voting)]);
         self.change = Some(Change::Votes(voting));
+    }
+
+    /// Stages a term, if it is higher than the one that stands (rule P3).
+    pub(super) fn raise_term(&mut self, term: Term) {
+        if term > self.conditions.standing.term() {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, TERM_KEY, term.0.to_le_bytes());
+            self.change = Some(Change::Term(term));
+        }
+    }
+
+    /// Stages that a ring change was joined, if none after it was (rule P2).
+    pub(super) fn set_joined(&mut self, change: u64) {
+        if change > self.conditions.standing.joined() {
+            let family = self.conditions.database.family(Family::Meta);
+            self.batch.put_cf(family, JOINED_KEY, change.to_le_bytes());
+            self.change = Some(Change::Joined(change));
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The index through its own calls.
 
+use martlet_protocol::Term;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,9 +23,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::Reserve;
 
+mod audit;
+mod damage;
 mod hints;
+mod log;
 mod measure;
 mod standing;
+mod sums;
+mod terms;
 
 const NOW_MS: u64 = 1_700_000_000_000;
 const BUCKET: BucketId = BucketId([5; 16]);
@@ -35,18 +41,28 @@ struct Bed {
     counters: Arc<IndexCounters>,
 }
 
-fn bed(folder: &Path) -> Bed {
-    let clock = Arc::new(ManualClock::at(NOW_MS));
-    let counters: Arc<IndexCounters> = Arc::default();
-    let surroundings = Surroundings {
+/// What an index on its own is opened with.
+fn surroundings(folder: &Path) -> Surroundings {
+    Surroundings {
         name: "test".into(),
         votes: true,
+        peers: false,
+        secret: TreeKey::default(),
         caches: Caches::default(),
         ballast: Arc::new(Ballast::open(folder, Reserve::Bytes(0)).unwrap()),
-        clock: clock.clone(),
-        counters: counters.clone(),
-    };
-    Bed { index: Index::open(&folder.join("index"), surroundings).unwrap(), clock, counters }
+        clock: Arc::new(ManualClock::at(NOW_MS)),
+        counters: Arc::default(),
+    }
+}
+
+fn bed(folder: &Path) -> Bed {
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    bed_with(folder, Surroundings { clock: clock.clone(), ..surroundings(folder) }, clock)
+}
+
+fn bed_with(folder: &Path, with: Surroundings, clock: Arc<ManualClock>) -> Bed {
+    let counters = with.counters.clone();
+    Bed { index: Index::open(&folder.join("index"), with).unwrap(), clock, counters }
 }
 
 fn stamp(ticks: u64) -> Stamp {
@@ -79,6 +95,7 @@ fn write(key: &RegisterKey, order: Stamp, value: Value) -> EntryWrite {
         generation: 1,
         commit_by_ms: u64::MAX,
         keep_body: false,
+        term: Term::ANY,
     }
 }
 
@@ -100,14 +117,14 @@ async fn a_reopened_index_has_what_was_acknowledged() {
     {
         let bed = bed(folder.path());
         bed.index.write(inline(&key("a"), stamp(1), &big)).await.unwrap();
-        bed.index.promise(&key("b"), stamp(9)).await.unwrap();
+        bed.index.promise(&key("b"), stamp(9), Term::ANY).await.unwrap();
         let fence = BucketFence { bucket: BUCKET, generation: 4, open: true };
         bed.index.fence(fence).await.unwrap();
     }
     let bed = bed(folder.path());
-    let view = bed.index.read(&key("a"), Want::EntryAndInline).await.unwrap();
+    let view = bed.index.read(&key("a"), Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!(view.inline.unwrap(), big);
-    assert_eq!(bed.index.read(&key("b"), Want::Entry).await.unwrap().promise, stamp(9));
+    assert_eq!(bed.index.read(&key("b"), Want::Entry, Term::ANY).await.unwrap().promise, stamp(9));
     let late = write(&key("c"), stamp(1), Value::Tombstone);
     assert_eq!(bed.index.write(late).await.unwrap(), WriteReply::Fenced);
 }
@@ -123,7 +140,7 @@ async fn inline_bytes_are_found_in_blob_files_too() {
     }
     let bed = bed(folder.path());
     for _ in 0..2 {
-        let view = bed.index.read(&key("a"), Want::EntryAndInline).await.unwrap();
+        let view = bed.index.read(&key("a"), Want::EntryAndInline, Term::ANY).await.unwrap();
         assert_eq!(view.inline.unwrap(), bytes);
     }
     let figures = bed.counters.snapshot();
@@ -150,7 +167,7 @@ async fn inline_bytes_that_differ_from_their_checksum_are_refused() {
     let row = rows::inline_row(id, b"hellO");
     batch.put_cf(database.family(Family::Inline), key("a").encode(), row);
     database.write_synced(batch).unwrap();
-    let error = bed.index.read(&key("a"), Want::EntryAndInline).await.unwrap_err();
+    let error = bed.index.read(&key("a"), Want::EntryAndInline, Term::ANY).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert_eq!(bed.counters.snapshot().corrupt_reads, 1);
 }
@@ -167,7 +184,7 @@ async fn an_inline_entry_needs_its_bytes_unless_they_are_held() {
     bare.entry.order = stamp(2);
     bare.mode = WriteMode::Accept;
     assert_eq!(bed.index.write(bare).await.unwrap(), WriteReply::Stored);
-    let view = bed.index.read(&key("a"), Want::EntryAndInline).await.unwrap();
+    let view = bed.index.read(&key("a"), Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!((view.entry.unwrap().order, &view.inline.unwrap()[..]), (stamp(2), &b"hello"[..]));
 }
 
@@ -179,7 +196,7 @@ async fn stamps_are_judged_by_the_clock() {
     let tombstone = |order| write(&key("a"), order, Value::Tombstone);
     let ahead = NOW_MS + CLOCK_SKEW_MS_MAX;
     assert_eq!(bed.index.write(tombstone(at(ahead + 1))).await.unwrap(), WriteReply::OutOfTime);
-    assert!(bed.index.promise(&key("a"), at(ahead + 1)).await.is_err());
+    assert!(bed.index.promise(&key("a"), at(ahead + 1), Term::ANY).await.is_err());
     assert_eq!(bed.index.write(tombstone(at(ahead))).await.unwrap(), WriteReply::Stored);
     // The clock falls back: a writer that follows what is held is not judged for it.
     bed.clock.set_ms(NOW_MS - 1000);
@@ -189,7 +206,7 @@ async fn stamps_are_judged_by_the_clock() {
     let old = |mode| EntryWrite { mode, ..write(&key("b"), at(NOW_MS), Value::Tombstone) };
     assert_eq!(bed.index.write(old(WriteMode::Fresh)).await.unwrap(), WriteReply::OutOfTime);
     assert_eq!(bed.index.write(old(WriteMode::Accept)).await.unwrap(), WriteReply::OutOfTime);
-    match bed.index.promise(&key("b"), at(NOW_MS)).await.unwrap() {
+    match bed.index.promise(&key("b"), at(NOW_MS), Term::ANY).await.unwrap() {
         PromiseReply::Behind(floor) => assert!(floor > at(NOW_MS)),
         PromiseReply::Promised(_) => panic!("an old ballot was promised"),
     }
@@ -251,7 +268,7 @@ async fn of_fifty_racers_exactly_one_wins() {
             loop {
                 let mut create = inline(&key("race"), ballot, &racer.to_be_bytes());
                 create.mode = WriteMode::Accept;
-                match index.promise(&key("race"), ballot).await.unwrap() {
+                match index.promise(&key("race"), ballot, Term::ANY).await.unwrap() {
                     PromiseReply::Promised(view) if view.entry.is_some() => return None,
                     PromiseReply::Promised(_) => {
                         if index.write(create).await.unwrap() == WriteReply::Stored {
@@ -267,7 +284,7 @@ async fn of_fifty_racers_exactly_one_wins() {
     let outcomes = futures::future::join_all(racers).await;
     let winners: Vec<u64> = outcomes.into_iter().filter_map(Result::unwrap).collect();
     assert_eq!(winners.len(), 1, "{winners:?}");
-    let view = index.read(&key("race"), Want::EntryAndInline).await.unwrap();
+    let view = index.read(&key("race"), Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!(view.inline.unwrap(), winners[0].to_be_bytes()[..]);
 }
 
@@ -285,7 +302,8 @@ async fn writers_share_syncs_and_readers_see_whole_entries() {
                 let mut write = inline(&key("shared"), order, &bytes);
                 write.mode = WriteMode::Settled;
                 index.write(write).await.unwrap();
-                let view = index.read(&key("shared"), Want::EntryAndInline).await.unwrap();
+                let view =
+                    index.read(&key("shared"), Want::EntryAndInline, Term::ANY).await.unwrap();
                 let entry = view.entry.unwrap();
                 assert!(entry.order >= order, "an acknowledged write was not read");
                 let Value::Object(object) = entry.value else { panic!("no object") };
@@ -304,95 +322,6 @@ async fn writers_share_syncs_and_readers_see_whole_entries() {
     assert!(figures.group_ops_max > 2, "{figures:?}");
 }
 
-/// The log of an index that was not closed, and where each of its 20 records ends.
-async fn written_log(folder: &Path) -> (PathBuf, Vec<usize>) {
-    let bed = bed(folder);
-    let log = || {
-        let files = std::fs::read_dir(folder.join("index")).unwrap();
-        let logs = files
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "log"));
-        logs.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
-    };
-    let mut ends = Vec::new();
-    for number in 0..20_u8 {
-        let bytes = vec![number + 1; 5000];
-        bed.index.write(inline(&key(&number.to_string()), stamp(1), &bytes)).await.unwrap();
-        ends.push(usize::try_from(log().metadata().unwrap().len()).unwrap());
-    }
-    (log(), ends)
-}
-
-/// Opens the index after `change` to its log, and puts the log back.
-fn open_changed(folder: &Path, log: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Result<Vec<bool>> {
-    let copy = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(folder.join("index")).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
-    let log = copy.path().join(log.file_name().unwrap());
-    let mut bytes = std::fs::read(&log).unwrap();
-    change(&mut bytes);
-    std::fs::write(&log, bytes).unwrap();
-    let database = Database::open(copy.path(), &Caches::default())?;
-    let there = |number: u8| {
-        database.get(Family::Entries, &key(&number.to_string()).encode()).map(|row| row.is_some())
-    };
-    (0..20).map(there).collect()
-}
-
-#[tokio::test]
-async fn a_flipped_bit_anywhere_in_the_log_is_noticed() {
-    let folder = tempfile::tempdir().unwrap();
-    let (log, ends) = written_log(folder.path()).await;
-    let length = ends[19];
-    // Every part of a header, the middle, and the last record.
-    let places = (0..7).chain([
-        length / 3,
-        length / 2,
-        ends[18] + 3,
-        ends[18] + 4,
-        ends[18] + 5,
-        ends[18] + 900,
-        length - 1,
-    ]);
-    for at in places {
-        let opened = open_changed(folder.path(), &log, |bytes| bytes[at] ^= 1);
-        match opened {
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "byte {at}: {error}"),
-            Ok(there) => panic!("byte {at} of {length} was skipped over: {there:?}"),
-        }
-    }
-}
-
-#[tokio::test]
-async fn an_end_that_was_not_written_is_cut_off_and_nothing_else() {
-    let folder = tempfile::tempdir().unwrap();
-    let (log, ends) = written_log(folder.path()).await;
-    for from in [ends[18], ends[18] + 100, ends[18] + 2000, ends[18] + 4400] {
-        let there = open_changed(folder.path(), &log, |bytes| {
-            let sector = from.next_multiple_of(512).min(bytes.len());
-            let from = if from == ends[18] { from } else { sector };
-            let to = (from / 512 * 512 + 512).min(bytes.len());
-            bytes[from..to].fill(0);
-        })
-        .unwrap();
-        assert!(there[..19].iter().all(|there| *there), "from {from}: {there:?}");
-        assert!(!there[19]);
-    }
-    let there = open_changed(folder.path(), &log, |bytes| bytes.truncate(ends[18] + 700)).unwrap();
-    assert!(there[..19].iter().all(|there| *there) && !there[19]);
-    let whole = open_changed(folder.path(), &log, |_| {}).unwrap();
-    assert!(whole.iter().all(|there| *there));
-    let opened = open_changed(folder.path(), &log, |bytes| bytes[ends[9] + 512..][..512].fill(0));
-    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Corrupt, "records follow it");
-    let none = open_changed(folder.path(), &log, |bytes| {
-        bytes.truncate(ends[0]);
-        bytes[..512].fill(0);
-    });
-    assert!(none.unwrap().iter().all(|there| !there));
-}
-
 fn everything() -> ListRequest {
     ListRequest {
         bucket: BUCKET,
@@ -402,6 +331,7 @@ fn everything() -> ListRequest {
         start: ListStart::First,
         limit: 1000,
         fold: None,
+        term: Term::ANY,
     }
 }
 
@@ -480,7 +410,7 @@ fn listings_are_those_of_a_sorted_map() {
             }
             for name in &promised {
                 let key = RegisterKey::object(bucket, 4, name);
-                index.promise(&key, stamp(2)).await.unwrap();
+                index.promise(&key, stamp(2), Term::ANY).await.unwrap();
             }
         });
         for request in requests {

@@ -30,7 +30,7 @@ async fn put(node: &StorageNode, byte: u8, length: usize) -> Result<ExtentRef> {
         role: ExtentRole::Data,
         offset: 0,
     };
-    let new = NewExtent { id: ExtentId([byte; 16]), owner, length: None };
+    let new = NewExtent { id: ExtentId([byte; 16]), owner, length: None, birth_ms: None };
     let bytes = Bytes::from(vec![byte; length]);
     node.write_extent(DEVICE, new, futures::stream::iter([Ok(bytes)]).boxed()).await
 }
@@ -121,7 +121,8 @@ async fn slow_readers_and_writers_do_not_keep_a_device_from_coming_back() {
             role: ExtentRole::Data,
             offset: 0,
         };
-        let new = NewExtent { id: ExtentId([9; 16]), owner, length: Some(60_000_000) };
+        let new =
+            NewExtent { id: ExtentId([9; 16]), owner, length: Some(60_000_000), birth_ms: None };
         writer.write_extent(DEVICE, new, stalled).await
     });
     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+use martlet_protocol::Term;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,6 +52,7 @@ pub fn write(name: &str, value: Value) -> EntryWrite {
         generation: 1,
         commit_by_ms: u64::MAX,
         keep_body: false,
+        term: Term::ANY,
     }
 }
 
@@ -84,7 +86,8 @@ pub async fn put_extent(node: &StorageNode, name: &str, length: usize) -> Result
         role: ExtentRole::Data,
         offset: 0,
     };
-    let new = NewExtent { id: ExtentId::random(), owner, length: Some(length as u64) };
+    let new =
+        NewExtent { id: ExtentId::random(), owner, length: Some(length as u64), birth_ms: None };
     let bytes = pattern(name, length);
     let body: ByteStream = futures::stream::iter([Ok(bytes)]).boxed();
     node.write_extent(DEVICE, new, body).await
@@ -100,7 +103,7 @@ pub async fn put_object(node: &StorageNode, name: &str, length: usize) -> Result
 
 /// The bytes of an object, wherever they are; none when there is no object.
 pub async fn get(node: &StorageNode, name: &str) -> Result<Option<Bytes>> {
-    let view = node.read(DEVICE, &key(name), Want::EntryAndInline).await?;
+    let view = node.read(DEVICE, &key(name), Want::EntryAndInline, Term::ANY).await?;
     let Some(Value::Object(object)) = view.entry.map(|entry| entry.value) else { return Ok(None) };
     let Body::Extents(manifest) = object.body else { return Ok(view.inline) };
     let mut bytes = Vec::new();

@@ -14,15 +14,18 @@ use serde::de::DeserializeOwned;
 use super::exchange::Ask;
 use super::{HttpBackend, Node};
 use crate::backend::{
-    Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
-    Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+    Audited, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
+    RegisterView, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
-use crate::http::calls::{Call, GARBAGE_IDS_MAX, IDS_MAX};
+use crate::http::calls::{Call, GARBAGE_IDS_MAX, IDS_MAX, KEYS_MAX};
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
+use crate::term::Term;
+use crate::tree::{BinKey, Span, Sum};
 
 impl Node {
     /// Makes a call.
@@ -56,8 +59,14 @@ pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
 
 #[async_trait]
 impl Backend for HttpBackend {
-    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        self.0.call(device, Call::Read, &(key, want)).await
+    async fn read(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> Result<RegisterView> {
+        self.0.call(device, Call::Read, &(key, want, term)).await
     }
 
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
@@ -69,8 +78,9 @@ impl Backend for HttpBackend {
         device: DeviceId,
         key: &RegisterKey,
         ballot: Stamp,
+        term: Term,
     ) -> Result<PromiseReply> {
-        self.0.call(device, Call::Promise, &(key, ballot)).await
+        self.0.call(device, Call::Promise, &(key, ballot, term)).await
     }
 
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
@@ -188,6 +198,103 @@ impl Backend for HttpBackend {
 
     async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
         self.0.call(device, Call::SetVoting, &voting).await
+    }
+
+    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        for ids in ids.chunks(IDS_MAX) {
+            self.0.call::<()>(device, Call::ReleaseExtents, &ids).await?;
+        }
+        Ok(())
+    }
+
+    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
+        let mut all = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(IDS_MAX) {
+            let some: Vec<Presence> = self.0.call(device, Call::Presence, &ids).await?;
+            all.extend(some);
+        }
+        Ok(all)
+    }
+
+    async fn audit_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        bytes_max: u64,
+    ) -> Result<Audited<ExtentId>> {
+        self.0.call(device, Call::AuditExtents, &(after, bytes_max)).await
+    }
+
+    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+        let mut all = Vec::with_capacity(spans.len());
+        for spans in spans.chunks(IDS_MAX) {
+            let some: Vec<Sum> = self.0.call(device, Call::Sums, &spans).await?;
+            all.extend(some);
+        }
+        Ok(all)
+    }
+
+    async fn bins(
+        &self,
+        device: DeviceId,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> Result<Vec<(BinKey, Sum)>> {
+        self.0.call(device, Call::Bins, &(span, after, limit)).await
+    }
+
+    async fn walk(
+        &self,
+        device: DeviceId,
+        walk: &Walk,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        self.0.call(device, Call::Walk, &(walk, after, limit)).await
+    }
+
+    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
+        let mut all = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(KEYS_MAX) {
+            let some: Vec<Holding> = self.0.call(device, Call::Holdings, &keys).await?;
+            all.extend(some);
+        }
+        Ok(all)
+    }
+
+    async fn mark_collectable(
+        &self,
+        device: DeviceId,
+        tombstones: &[(RegisterKey, Stamp)],
+    ) -> Result<()> {
+        for tombstones in tombstones.chunks(KEYS_MAX) {
+            self.0.call::<()>(device, Call::MarkCollectable, &tombstones).await?;
+        }
+        Ok(())
+    }
+
+    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+        for drops in drops.chunks(KEYS_MAX) {
+            self.0.call::<()>(device, Call::DropRegisters, &drops).await?;
+        }
+        Ok(())
+    }
+
+    async fn audit_registers(
+        &self,
+        device: DeviceId,
+        after: Option<BinKey>,
+    ) -> Result<Audited<BinKey>> {
+        self.0.call(device, Call::AuditRegisters, &after).await
+    }
+
+    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
+        self.0.call(device, Call::RaiseTerm, &term).await
+    }
+
+    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
+        self.0.call(device, Call::SetJoined, &change).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

@@ -16,7 +16,7 @@ use super::connection::{Connection, Sent, gather};
 use super::upload::Outgoing;
 use crate::error::{Error, Result};
 use crate::http::announce::Heard;
-use crate::http::{calls, fault, sign};
+use crate::http::{calls, fault, request, sign};
 
 /// A request whose body and reply are small.
 #[derive(Clone, Debug)]
@@ -105,11 +105,14 @@ impl Node {
         request
     }
 
-    /// Names the host, dates and signs.
+    /// Names the host and the request that this one is made for, dates and signs.
     pub(super) fn seal(&self, request: &mut Request<Outgoing>) {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
         headers.insert(header::HOST, self.host.clone());
+        if let Some(id) = request::current() {
+            headers.insert(request::REQUEST, id);
+        }
         sign::sign(&self.key, &method, &uri, headers, self.options.clock.now_ms());
     }
 

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::guard::Mismatch;
 use super::{Served, taken};
-use crate::backend::{Backend, ListRequest, Want};
+use crate::backend::{Backend, ListRequest, Walk, Want};
 use crate::error::{Error, Result};
 use crate::http::calls::{Call, DEADLINE, PAGE_ITEMS_MAX, REQUEST_BYTES_MAX};
 use crate::http::fault;
@@ -24,6 +24,7 @@ use crate::id::DeviceId;
 use crate::key::RegisterKey;
 use crate::limits::INDEX_SHARDS_MAX;
 use crate::stamp::Stamp;
+use crate::term::Term;
 
 pub(super) async fn devices(State(served): State<Served>, headers: HeaderMap) -> Response {
     let answer = async { encode(&served.backend.devices().await?) };
@@ -79,13 +80,13 @@ async fn dispatch(
 ) -> Result<Bytes> {
     match call {
         Call::Read => {
-            let (key, want) = decode::<(RegisterKey, Want)>(body)?;
-            encode(&backend.read(device, &key, want).await?)
+            let (key, want, term) = decode::<(RegisterKey, Want, Term)>(body)?;
+            encode(&backend.read(device, &key, want, term).await?)
         }
         Call::Write => encode(&backend.write(device, decode(body)?).await?),
         Call::Promise => {
-            let (key, ballot) = decode::<(RegisterKey, Stamp)>(body)?;
-            encode(&backend.promise(device, &key, ballot).await?)
+            let (key, ballot, term) = decode::<(RegisterKey, Stamp, Term)>(body)?;
+            encode(&backend.promise(device, &key, ballot, term).await?)
         }
         Call::List => encode(&backend.list(device, &bounded(decode(body)?)?).await?),
         Call::Fence => encode(&backend.fence(device, decode(body)?).await?),
@@ -126,6 +127,46 @@ async fn dispatch(
         Call::Fences => encode(&backend.fences(device).await?),
         Call::RaiseFloor => encode(&backend.raise_floor(device, decode(body)?).await?),
         Call::SetVoting => encode(&backend.set_voting(device, decode(body)?).await?),
+        upkeep => dispatch_upkeep(backend, device, upkeep, body).await,
+    }
+}
+
+/// The calls of background workers.
+async fn dispatch_upkeep(
+    backend: &dyn Backend,
+    device: DeviceId,
+    call: Call,
+    body: &[u8],
+) -> Result<Bytes> {
+    match call {
+        Call::ReleaseExtents => {
+            encode(&backend.release_extents(device, &decode::<Vec<_>>(body)?).await?)
+        }
+        Call::Presence => encode(&backend.presence(device, &decode::<Vec<_>>(body)?).await?),
+        Call::AuditExtents => {
+            let (after, bytes_max) = decode(body)?;
+            encode(&backend.audit_extents(device, after, bytes_max).await?)
+        }
+        Call::Sums => encode(&backend.sums(device, &decode::<Vec<_>>(body)?).await?),
+        Call::Bins => {
+            let (span, after, limit) = decode(body)?;
+            encode(&backend.bins(device, span, after, page(limit)).await?)
+        }
+        Call::Walk => {
+            let (walk, after, limit) = decode::<(Walk, Option<RegisterKey>, usize)>(body)?;
+            encode(&backend.walk(device, &walk, after.as_ref(), page(limit)).await?)
+        }
+        Call::Holdings => encode(&backend.holdings(device, &decode::<Vec<_>>(body)?).await?),
+        Call::MarkCollectable => {
+            encode(&backend.mark_collectable(device, &decode::<Vec<_>>(body)?).await?)
+        }
+        Call::DropRegisters => {
+            encode(&backend.drop_registers(device, &decode::<Vec<_>>(body)?).await?)
+        }
+        Call::AuditRegisters => encode(&backend.audit_registers(device, decode(body)?).await?),
+        Call::RaiseTerm => encode(&backend.raise_term(device, decode(body)?).await?),
+        Call::SetJoined => encode(&backend.set_joined(device, decode(body)?).await?),
+        other => Err(Error::internal(format!("nobody answers {}", other.name()))),
     }
 }
 

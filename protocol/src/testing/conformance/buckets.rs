@@ -3,6 +3,7 @@
 use super::{in_extents, object, owner, pattern, plain, register, stamp};
 use crate::backend::{Backend, BucketFence, NewExtent, Want, WriteReply};
 use crate::id::{BucketId, DeviceId, ExtentId};
+use crate::term::Term;
 
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     a_fence_refuses_older_generations(backend, device).await;
@@ -36,7 +37,7 @@ async fn a_closed_bucket_takes_nothing(backend: &dyn Backend, device: DeviceId) 
     write = plain(&key, stamp(2));
     write.generation = 9;
     assert_eq!(backend.write(device, write.clone()).await.unwrap(), WriteReply::Fenced);
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry.map(|entry| entry.order), Some(stamp(1)), "reads go on");
     backend.fence(device, BucketFence { bucket, generation: 3, open: true }).await.unwrap();
     assert_eq!(backend.write(device, write).await.unwrap(), WriteReply::Stored);
@@ -45,7 +46,7 @@ async fn a_closed_bucket_takes_nothing(backend: &dyn Backend, device: DeviceId) 
 async fn a_purge_takes_one_bucket_only(backend: &dyn Backend, device: DeviceId) {
     let (gone, stays) = (BucketId::random(), BucketId::random());
     let id = ExtentId::random();
-    let new = NewExtent { id, owner: owner(gone), length: None };
+    let new = NewExtent { id, owner: owner(gone), length: None, birth_ms: None };
     let extent = backend.write_extent(device, new, super::body(vec![Ok(pattern(9))])).await;
     let mut first = plain(&register(gone, "garbage"), stamp(1));
     first.entry.value = object(in_extents(vec![extent.unwrap()]));
@@ -56,7 +57,7 @@ async fn a_purge_takes_one_bucket_only(backend: &dyn Backend, device: DeviceId) 
     backend.fence(device, BucketFence { bucket: gone, generation: 2, open: false }).await.unwrap();
     backend.purge_bucket(device, gone).await.unwrap();
     let read = |bucket| async move {
-        backend.read(device, &register(bucket, "key"), Want::Entry).await.unwrap().entry
+        backend.read(device, &register(bucket, "key"), Want::Entry, Term::ANY).await.unwrap().entry
     };
     assert_eq!(read(gone).await, None);
     assert!(read(stays).await.is_some());

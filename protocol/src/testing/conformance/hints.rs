@@ -1,5 +1,6 @@
 //! Hints: writes that a handoff keeps for primaries that are out (rule A2).
 
+use crate::term::Term;
 use bytes::Bytes;
 
 use super::listing::request;
@@ -64,7 +65,7 @@ async fn a_hint_is_kept_beside_the_register(backend: &dyn Backend, device: Devic
     assert_eq!((absent.promise, absent.entry), (Stamp::ZERO, None));
     let own = plain(&key, stamp(1));
     backend.write(device, own.clone()).await.unwrap();
-    backend.promise(device, &key, stamp(2)).await.unwrap();
+    backend.promise(device, &key, stamp(2), Term::ANY).await.unwrap();
     let mut write = inline(&key, stamp(3));
     write.keep_body = true;
     assert_eq!(backend.keep_hint(device, write.clone()).await.unwrap(), WriteReply::Stored);
@@ -75,7 +76,7 @@ async fn a_hint_is_kept_beside_the_register(backend: &dyn Backend, device: Devic
     assert_eq!(kept.promise, Stamp::ZERO, "a handoff makes no promise");
     assert_eq!((kept.entry.as_ref(), &kept.inline), (Some(&write.entry), &write.inline));
     assert_eq!(backend.read_hint(device, &key, Want::Entry).await.unwrap().inline, None);
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry, Some(own.entry), "the device's own register is another matter");
 
     let hints = of_bucket(backend, device, key.bucket, 10).await;

@@ -1,5 +1,6 @@
 //! Listings: order, shards, prefixes, beginnings, pages, folding.
 
+use crate::term::Term;
 use bytes::Bytes;
 
 use super::{plain, register, stamp, tombstone};
@@ -18,7 +19,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     let upload = RegisterKey::upload(bucket, 4, "a/1", UploadId::random());
     backend.write(device, plain(&upload, stamp(1))).await.unwrap();
     let promised_only = register(bucket, "a/never written");
-    backend.promise(device, &promised_only, stamp(1)).await.unwrap();
+    backend.promise(device, &promised_only, stamp(1), Term::ANY).await.unwrap();
 
     names_come_in_the_order_of_their_bytes(backend, device, bucket).await;
     prefixes_and_beginnings_bound_a_listing(backend, device, bucket).await;
@@ -36,6 +37,7 @@ pub(super) fn request(bucket: BucketId, prefix: &'static str, start: ListStart) 
         start,
         limit: 100,
         fold: None,
+        term: Term::ANY,
     }
 }
 
@@ -54,7 +56,8 @@ async fn names_come_in_the_order_of_their_bytes(
     assert!(!reply.truncated);
     for (name, entry) in reply.entries {
         let key = register(bucket, std::str::from_utf8(&name).unwrap());
-        let view = backend.read(device, &key, crate::backend::Want::Entry).await.unwrap();
+        let view =
+            backend.read(device, &key, crate::backend::Want::Entry, Term::ANY).await.unwrap();
         assert_eq!(view.entry, Some(entry), "a listing shows what a read does");
     }
 }

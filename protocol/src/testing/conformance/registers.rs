@@ -1,5 +1,6 @@
 //! Registers: what a write, a promise and a read answer.
 
+use crate::term::Term;
 use bytes::Bytes;
 
 use super::{in_extents, object, owner, pattern, plain, register, stamp, tombstone};
@@ -22,7 +23,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
 
 async fn an_absent_register_is_empty(backend: &dyn Backend, device: DeviceId) {
     let key = register(BucketId::random(), "absent");
-    let view = backend.read(device, &key, Want::EntryAndInline).await.unwrap();
+    let view = backend.read(device, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!((view.entry, view.inline), (None, None));
     assert!(view.promise < stamp(0), "nobody asked for a promise");
 }
@@ -31,12 +32,12 @@ async fn what_was_written_is_read(backend: &dyn Backend, device: DeviceId) {
     let key = register(BucketId::random(), "written");
     let write = plain(&key, stamp(1));
     assert_eq!(backend.write(device, write.clone()).await.unwrap(), WriteReply::Stored);
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry.as_ref(), Some(&write.entry));
     assert_eq!(backend.write(device, write).await.unwrap(), WriteReply::Stored, "a retry is held");
     let gone = tombstone(&key, stamp(2));
     assert_eq!(backend.write(device, gone.clone()).await.unwrap(), WriteReply::Stored);
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry, Some(gone.entry), "a tombstone is an entry");
 }
 
@@ -47,17 +48,17 @@ async fn inline_bytes_come_only_when_wanted(backend: &dyn Backend, device: Devic
     write.entry.value = object(Body::Inline { crc32c: 0x364b_3fb7 });
     write.inline = Some(bytes.clone());
     assert_eq!(backend.write(device, write).await.unwrap(), WriteReply::Stored);
-    let view = backend.read(device, &key, Want::EntryAndInline).await.unwrap();
+    let view = backend.read(device, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!(view.inline, Some(bytes.clone()));
-    assert_eq!(backend.read(device, &key, Want::Entry).await.unwrap().inline, None);
-    match backend.promise(device, &key, stamp(2)).await.unwrap() {
+    assert_eq!(backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap().inline, None);
+    match backend.promise(device, &key, stamp(2), Term::ANY).await.unwrap() {
         PromiseReply::Promised(view) => {
             assert_eq!(view.inline, Some(bytes), "a ballot must be able to repeat what it found");
         }
         PromiseReply::Behind(_) => panic!("the ballot lies above all that is held"),
     }
     backend.write(device, plain(&key, stamp(3))).await.unwrap();
-    let view = backend.read(device, &key, Want::EntryAndInline).await.unwrap();
+    let view = backend.read(device, &key, Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!(view.inline, None, "the bytes are those of the entry");
 }
 
@@ -74,33 +75,33 @@ async fn orders_only_rise(backend: &dyn Backend, device: DeviceId) {
     let mut settled = late;
     settled.mode = WriteMode::Settled;
     assert_eq!(backend.write(device, settled).await.unwrap(), WriteReply::Superseded);
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry, Some(first.entry));
 }
 
 async fn a_promise_shuts_out_what_lies_below(backend: &dyn Backend, device: DeviceId) {
     let key = register(BucketId::random(), "promised");
     backend.write(device, plain(&key, stamp(1))).await.unwrap();
-    match backend.promise(device, &key, stamp(5)).await.unwrap() {
+    match backend.promise(device, &key, stamp(5), Term::ANY).await.unwrap() {
         PromiseReply::Promised(view) => {
             assert_eq!(view.entry.map(|entry| entry.order), Some(stamp(1)));
         }
         PromiseReply::Behind(_) => panic!("the ballot lies above all that is held"),
     }
-    let again = backend.promise(device, &key, stamp(5)).await.unwrap();
+    let again = backend.promise(device, &key, stamp(5), Term::ANY).await.unwrap();
     assert_eq!(again, PromiseReply::Behind(stamp(5)), "a ballot is promised once");
     let below = backend.write(device, plain(&key, stamp(4))).await.unwrap();
     assert_eq!(below, WriteReply::Behind(stamp(5)));
     let mut accept = plain(&key, stamp(5));
     accept.mode = WriteMode::Accept;
     assert_eq!(backend.write(device, accept.clone()).await.unwrap(), WriteReply::Stored);
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!((view.promise, view.entry), (stamp(5), Some(accept.entry)));
     let absent = register(key.bucket, "promised before it was");
-    backend.promise(device, &absent, stamp(9)).await.unwrap();
+    backend.promise(device, &absent, stamp(9), Term::ANY).await.unwrap();
     let below = backend.write(device, plain(&absent, stamp(8))).await.unwrap();
     assert_eq!(below, WriteReply::Behind(stamp(9)), "a register without an entry promises too");
-    let view = backend.read(device, &absent, Want::Entry).await.unwrap();
+    let view = backend.read(device, &absent, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!((view.promise, view.entry), (stamp(9), None));
 }
 
@@ -111,13 +112,13 @@ async fn writes_out_of_time_are_refused(backend: &dyn Backend, device: DeviceId)
     assert_eq!(backend.write(device, late).await.unwrap(), WriteReply::OutOfTime);
     let far = Stamp { time: u64::MAX, ..stamp(1) };
     assert_eq!(backend.write(device, plain(&key, far)).await.unwrap(), WriteReply::OutOfTime);
-    assert_eq!(backend.read(device, &key, Want::Entry).await.unwrap().entry, None);
+    assert_eq!(backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap().entry, None);
 }
 
 async fn superseded_extents_become_garbage_unless_kept(backend: &dyn Backend, device: DeviceId) {
     let bucket = BucketId::random();
     let id = ExtentId::random();
-    let new = NewExtent { id, owner: owner(bucket), length: None };
+    let new = NewExtent { id, owner: owner(bucket), length: None, birth_ms: None };
     let extent = backend.write_extent(device, new, super::body(vec![Ok(pattern(10))])).await;
     let value = object(in_extents(vec![extent.unwrap()]));
     let key = register(bucket, "garbage");
@@ -163,6 +164,6 @@ async fn racing_writes_leave_the_highest(backend: &dyn Backend, device: DeviceId
     for reply in futures::future::join_all(writes).await {
         assert!(matches!(reply.unwrap(), WriteReply::Stored | WriteReply::Superseded));
     }
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry.map(|entry| entry.order), Some(stamp(131)));
 }

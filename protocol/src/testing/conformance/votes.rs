@@ -1,5 +1,6 @@
 //! Votes, floors, and the copying between devices that stands behind them (rules G1, G2, R6).
 
+use crate::term::Term;
 use bytes::Bytes;
 
 use super::listing::request;
@@ -35,7 +36,7 @@ async fn registers_come_in_pages(backend: &dyn Backend, device: DeviceId) {
         backend.write(device, write.clone()).await.unwrap();
         expected.push((key, write.entry, write.inline));
     }
-    backend.promise(device, &expected[0].0, stamp(2)).await.unwrap();
+    backend.promise(device, &expected[0].0, stamp(2), Term::ANY).await.unwrap();
     expected.sort_by(|a, b| a.0.cmp(&b.0));
     for limit in [1, 4, 100] {
         let found = of_bucket(backend, device, bucket, limit).await;
@@ -98,10 +99,10 @@ async fn a_repair_is_judged_by_its_order_alone(backend: &dyn Backend, device: De
     let newer = repair(stamp(5));
     assert_eq!(backend.write(device, newer.clone()).await.unwrap(), WriteReply::Stored);
     assert_eq!(backend.write(device, repair(stamp(4))).await.unwrap(), WriteReply::Superseded);
-    backend.promise(device, &key, stamp(8)).await.unwrap();
+    backend.promise(device, &key, stamp(8), Term::ANY).await.unwrap();
     let below = backend.write(device, repair(stamp(7))).await.unwrap();
     assert_eq!(below, WriteReply::Behind(stamp(8)), "a promise binds repairs too");
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry, Some(newer.entry));
     backend.purge_bucket(device, key.bucket).await.unwrap();
 }
@@ -126,8 +127,8 @@ async fn without_a_vote_a_device_stores_and_has_no_say(backend: &dyn Backend, de
     repair.mode = WriteMode::Repair;
     assert_eq!(backend.write(device, repair).await.unwrap(), WriteReply::Unvoted);
     let refusals = [
-        backend.read(device, &before, Want::Entry).await.err(),
-        backend.promise(device, &before, stamp(9)).await.err(),
+        backend.read(device, &before, Want::Entry, Term::ANY).await.err(),
+        backend.promise(device, &before, stamp(9), Term::ANY).await.err(),
         backend.list(device, &request(bucket, "", ListStart::First)).await.err(),
     ];
     for refusal in refusals {
@@ -138,9 +139,9 @@ async fn without_a_vote_a_device_stores_and_has_no_say(backend: &dyn Backend, de
 
     backend.set_voting(device, true).await.unwrap();
     assert!(voting(backend, device).await);
-    let view = backend.read(device, &while_mute, Want::Entry).await.unwrap();
+    let view = backend.read(device, &while_mute, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!(view.entry, Some(write.entry), "what was stored without a vote is there");
-    let view = backend.read(device, &before, Want::Entry).await.unwrap();
+    let view = backend.read(device, &before, Want::Entry, Term::ANY).await.unwrap();
     assert!(view.promise < stamp(9), "nothing was promised");
 }
 
@@ -161,7 +162,7 @@ async fn a_floor_stands_under_every_register(backend: &dyn Backend, device: Devi
     backend.raise_floor(device, low(5)).await.unwrap();
     let absent = register(key.bucket, "absent under the floor");
     for key in [&key, &absent] {
-        match backend.promise(device, key, low(6)).await.unwrap() {
+        match backend.promise(device, key, low(6), Term::ANY).await.unwrap() {
             // A node that judges the age of ballots too (rule T2) names a later time.
             PromiseReply::Behind(floor) => assert!(floor >= low(7), "a floor never falls"),
             PromiseReply::Promised(_) => panic!("the ballot lies below the floor"),
@@ -169,10 +170,10 @@ async fn a_floor_stands_under_every_register(backend: &dyn Backend, device: Devi
     }
     let below = backend.write(device, repair(low(6))).await.unwrap();
     assert_eq!(below, WriteReply::Behind(low(7)));
-    let view = backend.read(device, &key, Want::Entry).await.unwrap();
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
     assert_eq!((view.promise, view.entry.map(|entry| entry.order)), (low(7), Some(low(1))));
     assert_eq!(backend.write(device, repair(low(8))).await.unwrap(), WriteReply::Stored);
-    match backend.promise(device, &absent, low(9)).await.unwrap() {
+    match backend.promise(device, &absent, low(9), Term::ANY).await.unwrap() {
         PromiseReply::Promised(view) => assert_eq!(view.entry, None),
         PromiseReply::Behind(floor) => assert!(floor > low(9), "the ballot lies above the floor"),
     }

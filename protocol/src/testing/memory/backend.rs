@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use super::MemoryBackend;
 use super::device::{Cell, Device, hint_view};
 use crate::backend::{
-    Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want,
-    WriteReply,
+    Audited, Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite, ExtentStat,
+    Garbage, GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence,
+    PromiseReply, RegisterView, Walk, Want, WriteReply,
 };
 use crate::error::{Error, Result};
 use crate::extent::{ExtentLocation, ExtentRecord, ExtentRef};
@@ -21,21 +21,33 @@ use crate::id::{BucketId, DeviceId, DeviceIdentity, ExtentId};
 use crate::key::RegisterKey;
 use crate::limits;
 use crate::stamp::Stamp;
+use crate::term::Term;
+use crate::tree::{BinKey, Span, Sum};
 
 /// Pieces in which a stored extent is read back, so that streams of several items are met.
 const READ_BYTES: usize = 1024 * 1024;
 
 #[async_trait]
 impl Backend for MemoryBackend {
-    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
+    async fn read(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> Result<RegisterView> {
         let device = self.voting(device)?;
+        device.check_term(term)?;
         let floor = device.floor;
-        Ok(device.registers.get(key).map(|cell| cell.view(want, floor)).unwrap_or_default())
+        let absent = RegisterView { promise: floor, ..RegisterView::default() };
+        Ok(device.registers.get(key).map_or(absent, |cell| cell.view(want, floor)))
     }
 
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
         let now_ms = self.clock.now_ms();
-        Ok(self.device(device)?.write(write, now_ms))
+        let mut device = self.device(device)?;
+        device.check_term(write.term)?;
+        Ok(device.write(write, now_ms))
     }
 
     async fn promise(
@@ -43,8 +55,10 @@ impl Backend for MemoryBackend {
         device: DeviceId,
         key: &RegisterKey,
         ballot: Stamp,
+        term: Term,
     ) -> Result<PromiseReply> {
         let mut device = self.voting(device)?;
+        device.check_term(term)?;
         let floor = device.floor;
         let cell = device.registers.entry(key.clone()).or_default();
         let mut register = cell.register(floor);
@@ -58,7 +72,9 @@ impl Backend for MemoryBackend {
     }
 
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        Ok(self.voting(device)?.list(request))
+        let device = self.voting(device)?;
+        device.check_term(request.term)?;
+        Ok(device.list(request))
     }
 
     async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
@@ -81,6 +97,8 @@ impl Backend for MemoryBackend {
             let body = cell.entry.as_ref().and_then(|entry| entry.value.body());
             device.discard(key, body, now_ms);
         }
+        device.collectable.retain(|key| key.bucket != bucket);
+        device.hints.retain(|key, _| key.bucket != bucket);
         device.fences.remove(&bucket);
         Ok(())
     }
@@ -93,6 +111,9 @@ impl Backend for MemoryBackend {
     ) -> Result<ExtentRef> {
         if self.device(device)?.full {
             return Err(Error::full(format!("device {device} is full")));
+        }
+        if self.device(device)?.deleted.contains_key(&extent.id) {
+            return Err(Error::conflict(format!("extent {} was deleted", extent.id)));
         }
         let mut bytes = BytesMut::new();
         while let Some(piece) = body.next().await {
@@ -109,7 +130,7 @@ impl Backend for MemoryBackend {
             length: u32::try_from(bytes.len()).expect("extents are at most 64 MiB"),
             blake3: *blake3::hash(&bytes).as_bytes(),
         };
-        let birth_ms = self.clock.now_ms();
+        let birth_ms = extent.birth_ms.unwrap_or_else(|| self.clock.now_ms());
         let record = ExtentRecord { extent: reference, owner: extent.owner, birth_ms };
         self.device(device)?.extents.insert(extent.id, (record, bytes.freeze()));
         Ok(reference)
@@ -147,10 +168,58 @@ impl Backend for MemoryBackend {
 
     async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
         let mut device = self.device(device)?;
+        let now_ms = self.clock.now_ms();
+        for id in ids {
+            device.extents.remove(id);
+            device.deleted.insert(*id, now_ms);
+        }
+        Ok(())
+    }
+
+    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        let mut device = self.device(device)?;
         for id in ids {
             device.extents.remove(id);
         }
         Ok(())
+    }
+
+    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
+        let device = self.device(device)?;
+        let presence = |id| match (device.extents.contains_key(id), device.deleted.contains_key(id))
+        {
+            (true, _) => Presence::Here,
+            (false, true) => Presence::Deleted,
+            (false, false) => Presence::Missing,
+        };
+        Ok(ids.iter().map(presence).collect())
+    }
+
+    async fn audit_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        bytes_max: u64,
+    ) -> Result<Audited<ExtentId>> {
+        let mut device = self.device(device)?;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut audited, mut last) = (Audited::default(), None);
+        for (id, (record, bytes)) in device.extents.range((from, Bound::Unbounded)) {
+            if audited.items > 0 && audited.bytes >= bytes_max {
+                audited.next = last;
+                break;
+            }
+            audited.items += 1;
+            audited.bytes += bytes.len() as u64;
+            last = Some(*id);
+            if *blake3::hash(bytes).as_bytes() != record.extent.blake3 {
+                audited.corrupt.push(*id);
+            }
+        }
+        for id in &audited.corrupt {
+            device.extents.remove(id);
+        }
+        Ok(audited)
     }
 
     async fn list_extents(
@@ -258,6 +327,83 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
+    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+        let device = self.device(device)?;
+        Ok(spans.iter().map(|span| device.sum(*span)).collect())
+    }
+
+    async fn bins(
+        &self,
+        device: DeviceId,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> Result<Vec<(BinKey, Sum)>> {
+        let after = after.map(|bin| (bin.placement(), bin));
+        let bins = self.device(device)?.bins(span).into_iter();
+        let above = bins.filter(|(at, _)| after.is_none_or(|after| *at > after));
+        Ok(above.take(limit).map(|((_, bin), sum)| (bin, sum)).collect())
+    }
+
+    async fn walk(
+        &self,
+        device: DeviceId,
+        walk: &Walk,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        Ok(self.device(device)?.walk(walk, after, limit))
+    }
+
+    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
+        let device = self.device(device)?;
+        Ok(keys.iter().map(|key| device.holding(key)).collect())
+    }
+
+    async fn mark_collectable(
+        &self,
+        device: DeviceId,
+        tombstones: &[(RegisterKey, Stamp)],
+    ) -> Result<()> {
+        let mut device = self.device(device)?;
+        for (key, order) in tombstones {
+            device.mark_collectable(key, *order);
+        }
+        Ok(())
+    }
+
+    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+        let mut device = self.device(device)?;
+        for drop in drops {
+            device.drop_register(drop);
+        }
+        Ok(())
+    }
+
+    async fn audit_registers(
+        &self,
+        device: DeviceId,
+        after: Option<BinKey>,
+    ) -> Result<Audited<BinKey>> {
+        let items = match after {
+            Some(_) => 0,
+            None => self.device(device)?.registers.len() as u64,
+        };
+        Ok(Audited { items, ..Audited::default() })
+    }
+
+    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
+        let mut device = self.device(device)?;
+        device.term = device.term.max(term);
+        Ok(())
+    }
+
+    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
+        let mut device = self.device(device)?;
+        device.joined = device.joined.max(change);
+        Ok(())
+    }
+
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
         let status = |(id, device): (&DeviceId, &Mutex<Device>)| {
             let device = device.lock();
@@ -278,6 +424,8 @@ impl Backend for MemoryBackend {
                 extents: device.extents.len() as u64,
                 quarantined: 0,
                 hints: device.hints.len() as u64,
+                term: device.term,
+                joined: device.joined,
             }
         };
         Ok(self.devices.iter().map(status).collect())

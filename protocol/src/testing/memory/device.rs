@@ -1,6 +1,6 @@
 //! One device: its registers, hints and fences, and how they judge what comes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 
@@ -9,12 +9,14 @@ use crate::backend::{
     BucketFence, EntryWrite, Hint, ListReply, ListRequest, RegisterView, Want, WriteReply,
 };
 use crate::entry::{Body, Entry};
+use crate::error::{Error, Result};
 use crate::extent::ExtentRecord;
 use crate::id::{BucketId, ExtentId};
 use crate::key::RegisterKey;
 use crate::limits;
 use crate::register::{Register, Verdict, WriteMode};
 use crate::stamp::Stamp;
+use crate::term::Term;
 
 #[derive(Debug, Default)]
 pub(super) struct Device {
@@ -23,6 +25,11 @@ pub(super) struct Device {
     /// Stores, and has no say.
     pub(super) mute: bool,
     pub(super) floor: Stamp,
+    pub(super) term: Term,
+    pub(super) joined: u64,
+    pub(super) collectable: BTreeSet<RegisterKey>,
+    /// Extents that were deleted, and when.
+    pub(super) deleted: BTreeMap<ExtentId, u64>,
     pub(super) registers: BTreeMap<RegisterKey, Cell>,
     pub(super) hints: BTreeMap<RegisterKey, Hint>,
     pub(super) fences: HashMap<BucketId, BucketFence>,
@@ -55,6 +62,11 @@ impl Cell {
 }
 
 impl Device {
+    /// Refuses callers who go by a lower term (rule P1).
+    pub(super) fn check_term(&self, term: Term) -> Result<()> {
+        if term < self.term { Err(Error::outdated(self.term)) } else { Ok(()) }
+    }
+
     /// Why a first-hand write is refused before anything is looked at.
     fn objection(&self, write: &EntryWrite, held: Stamp, now_ms: u64) -> Option<WriteReply> {
         if !write.mode.is_first_hand() {
@@ -87,6 +99,7 @@ impl Device {
             Verdict::Store => {
                 let same = cell.entry.as_ref().is_some_and(|e| e.write_id == write.entry.write_id);
                 let before = cell.entry.replace(write.entry);
+                self.collectable.remove(&write.key);
                 cell.inline = write.inline;
                 let body = before.as_ref().and_then(|entry| entry.value.body());
                 self.discard(write.key, body.filter(|_| !same && !write.keep_body), now_ms);

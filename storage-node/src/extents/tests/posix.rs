@@ -8,7 +8,7 @@ use super::*;
 use crate::disk::PosixDisk;
 use crate::index::ExtentTable;
 
-fn open_real(folder: &Path) -> (ExtentStore, RecoveryReport) {
+pub(super) fn open_real(folder: &Path) -> (ExtentStore, RecoveryReport) {
     let table = ExtentTable::open(&folder.join("index")).unwrap();
     let clock = Arc::new(SystemClock);
     ExtentStore::open(folder, Arc::new(PosixDisk), table, clock, &ExtentOptions::default()).unwrap()

@@ -1,6 +1,7 @@
 //! What an index keeps for others (rule A2).
 
 use super::*;
+use martlet_protocol::Term;
 
 async fn kept(bed: &Bed) -> Vec<(RegisterKey, Stamp)> {
     let hints = bed.index.hints(None, 100).await.unwrap();
@@ -18,8 +19,9 @@ async fn a_hint_outlives_its_process_and_stays_apart_from_the_registers() {
         assert_eq!(bed.counters.snapshot().hints_kept, 1);
     }
     let bed = bed(folder.path());
-    assert_eq!(bed.index.standing(), (true, 1));
-    let held = bed.index.read(&key("a"), Want::EntryAndInline).await.unwrap();
+    let standing = bed.index.standing();
+    assert_eq!((standing.voting, standing.hints), (true, 1));
+    let held = bed.index.read(&key("a"), Want::EntryAndInline, Term::ANY).await.unwrap();
     assert_eq!(held.entry, None);
     let view = bed.index.read_hint(&key("a"), Want::EntryAndInline).await.unwrap();
     assert_eq!((view.promise, view.entry.as_ref()), (Stamp::ZERO, Some(&hint.entry)));
@@ -40,10 +42,10 @@ async fn the_highest_order_is_kept_and_only_it_or_a_lower_one_is_forgotten() {
     assert_eq!(keep(6).await.unwrap(), WriteReply::Stored);
     assert_eq!(kept(&bed).await, [(key("a"), stamp(6))]);
     bed.index.forget_hint(&key("a"), stamp(5)).await.unwrap();
-    assert_eq!(bed.index.standing().1, 1, "a newer hint came meanwhile");
+    assert_eq!(bed.index.standing().hints, 1, "a newer hint came meanwhile");
     bed.index.forget_hint(&key("a"), stamp(6)).await.unwrap();
     bed.index.forget_hint(&key("a"), stamp(6)).await.unwrap();
-    assert_eq!((kept(&bed).await.len(), bed.index.standing().1), (0, 0));
+    assert_eq!((kept(&bed).await.len(), bed.index.standing().hints), (0, 0));
 }
 
 #[tokio::test]
@@ -84,6 +86,7 @@ async fn hints_list_by_name_and_page_by_register() {
         start: ListStart::First,
         limit: 100,
         fold: None,
+        term: Term::ANY,
     };
     let listed = bed.index.list_hints(&request).await.unwrap().entries;
     let names: Vec<_> = listed.iter().map(|(name, _)| name.clone()).collect();
@@ -112,5 +115,5 @@ async fn a_purged_bucket_takes_its_hints_with_it() {
     bed.index.fence(fence).await.unwrap();
     bed.index.purge(BUCKET).await.unwrap();
     assert_eq!(kept(&bed).await, [(other, stamp(1))]);
-    assert_eq!(bed.index.standing().1, 1);
+    assert_eq!(bed.index.standing().hints, 1);
 }

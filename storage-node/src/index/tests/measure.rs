@@ -3,7 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use martlet_protocol::Term;
+use martlet_protocol::backend::Walk;
+use martlet_protocol::tree::{Bin, BinKey, Span, Sum};
+
 use super::*;
+use crate::index::rows::RegisterRow;
+use crate::index::tree;
 
 const WRITERS: u64 = 16;
 
@@ -25,6 +31,115 @@ fn resident_mib() -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "figures to read")]
 fn per(seconds: f64, count: u64) -> f64 {
     seconds * 1000.0 / count as f64
+}
+
+#[test]
+#[ignore = "measures for half a minute"]
+fn sums_of_a_million_registers() {
+    const REGISTERS: u64 = 1_000_000;
+    const PARTITIONS: u64 = 256;
+    let folder = tempfile::tempdir().unwrap();
+    drop(bed(folder.path()));
+    fill(folder.path(), REGISTERS);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (began, before) = (Instant::now(), cpu());
+    let bed = bed(folder.path());
+    eprintln!("opened and summed up: {:.2?}, {:.2} CPU s", began.elapsed(), cpu() - before);
+    runtime.block_on(async {
+        let width = u64::MAX / PARTITIONS + 1;
+        let spans: Vec<_> = (0..PARTITIONS)
+            .map(|at| Span { first: at * width, last: at * width + (width - 1) })
+            .collect();
+        for round in ["first", "again"] {
+            let (began, before) = (Instant::now(), cpu());
+            let sums = bed.index.sums(&spans).await.unwrap();
+            assert_eq!(sums.iter().map(|sum| sum.count).sum::<u64>(), REGISTERS);
+            let bytes = postcard::to_stdvec(&sums).unwrap().len();
+            let (wall, cpu) = (began.elapsed(), cpu() - before);
+            eprintln!("sums of {PARTITIONS} partitions ({round}): {wall:.2?}, {cpu:.2} CPU s, {bytes} bytes");
+        }
+        let largest = spans[usize::try_from(key("0").placement() / width).unwrap()];
+        let began = Instant::now();
+        let bins = bed.index.bins(largest, None, usize::MAX).await.unwrap();
+        let bytes = postcard::to_stdvec(&bins).unwrap().len();
+        eprintln!("{} bins of a partition: {:.2?}, {bytes} bytes", bins.len(), began.elapsed());
+        let began = Instant::now();
+        let bin = Some(BinKey::of(&key("0")));
+        let walk = Walk { span: largest, bin, want: Want::Entry };
+        let found = bed.index.walk(&walk, None, 1000).await.unwrap();
+        eprintln!("a walk of one bin: {} registers in {:.2?}", found.len(), began.elapsed());
+        let (began, before) = (Instant::now(), cpu());
+        let (mut after, mut pages) = (None, 0);
+        loop {
+            let page = bed.index.audit_registers(after).await.unwrap();
+            assert_eq!(page.corrupt, []);
+            (after, pages) = (page.next, pages + 1);
+            if after.is_none() {
+                break;
+            }
+        }
+        let cpu = cpu() - before;
+        eprintln!("an audit in {pages} pages: {:.2?}, {cpu:.2} CPU s", began.elapsed());
+    });
+}
+
+/// What it costs to keep sums: as operands that RocksDB adds up, or read, changed and written.
+#[test]
+#[ignore = "measures for some seconds"]
+fn operands_or_reads() {
+    const GROUPS: u64 = 40_000;
+    const OPS: u64 = 12;
+    for round in 0..3 {
+        for way in ["operands", "reads", "writes alone"] {
+            let folder = tempfile::tempdir().unwrap();
+            let database =
+                Database::open(&folder.path().join("index"), &Caches::default()).unwrap();
+            let family = database.family(Family::Tree);
+            let before = cpu();
+            for op in 0..GROUPS {
+                let mut batch = rocksdb::WriteBatch::default();
+                for bin in (0..OPS).map(|n| (op * OPS + n) * 2_654_435_761 % 4096) {
+                    let at = tree::row_key(&BinKey {
+                        bucket: BUCKET,
+                        shard: Shard(u16::try_from(bin % 4).unwrap()),
+                        bin: Bin(u16::try_from(bin / 4).unwrap()),
+                    });
+                    let mut sum = Sum { hash: u128::from(op) << 64, count: 1 };
+                    match way {
+                        "operands" => batch.merge_cf(family, at, tree::encode_sum(sum)),
+                        "reads" => {
+                            if let Some(row) = database.get_pinned(Family::Tree, &at).unwrap() {
+                                sum += tree::decode_sum(&row).unwrap();
+                            }
+                            batch.put_cf(family, at, tree::encode_sum(sum));
+                        }
+                        _ => batch.put_cf(family, at, tree::encode_sum(sum)),
+                    }
+                }
+                database.write_unlogged(batch).unwrap();
+            }
+            database.flush().unwrap();
+            let micros = per(cpu() - before, GROUPS * OPS) * 1000.0;
+            eprintln!("round {round}, {way}: {micros:.2} CPU us a bin");
+        }
+    }
+}
+
+/// Puts registers into a closed index that has no sums yet.
+fn fill(folder: &Path, registers: u64) {
+    let database = Database::open(&folder.join("index"), &Caches::default()).unwrap();
+    let mut batch = rocksdb::WriteBatch::default();
+    batch.delete_cf(database.family(Family::Meta), b"h");
+    for number in 0..registers {
+        let at = key(&number.to_string());
+        let entry = write(&at, stamp(1 + number), object(1, Body::Empty)).entry;
+        let row = RegisterRow::of(&entry);
+        batch.put_cf(database.family(Family::Entries), at.encode(), row.bytes());
+        if batch.size_in_bytes() > 4 << 20 || number + 1 == registers {
+            database.write_synced(std::mem::take(&mut batch)).unwrap();
+        }
+    }
+    database.flush().unwrap();
 }
 
 #[test]
@@ -80,7 +195,7 @@ async fn gets(index: &Index, puts: u64) {
         let count = 100_000;
         for number in 0..count {
             let name = format!("{:08}", puts / 2 / WRITERS * WRITERS + number * 7919 % span / 2);
-            index.read(&key(&name), Want::EntryAndInline).await.unwrap();
+            index.read(&key(&name), Want::EntryAndInline, Term::ANY).await.unwrap();
         }
         let (wall, cpu) = (per(began.elapsed().as_secs_f64(), count), per(cpu() - before, count));
         eprintln!("get 4 KiB ({what}): {wall:.4} ms, {cpu:.4} CPU ms");

@@ -1,21 +1,18 @@
 //! Votes, floor and repair of an index (rules G1, G2, R6).
 
 use super::*;
+use martlet_protocol::Term;
 
 /// The same folder as a device that was formatted without votes.
 fn voteless(folder: &Path) -> Bed {
-    let bed = bed(folder);
-    let surroundings = Surroundings {
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let with = Surroundings {
         name: "d7".into(),
         votes: false,
-        caches: Caches::default(),
-        ballast: Arc::new(Ballast::open(folder, Reserve::Bytes(0)).unwrap()),
-        clock: bed.clock.clone(),
-        counters: bed.counters.clone(),
+        clock: clock.clone(),
+        ..surroundings(folder)
     };
-    let (clock, counters) = (bed.clock.clone(), bed.counters.clone());
-    drop(bed);
-    Bed { index: Index::open(&folder.join("index"), surroundings).unwrap(), clock, counters }
+    bed_with(folder, with, clock)
 }
 
 fn repair(write: EntryWrite) -> EntryWrite {
@@ -33,6 +30,7 @@ async fn without_votes_a_device_stores_and_has_no_say() {
         start: ListStart::First,
         limit: 10,
         fold: None,
+        term: Term::ANY,
     };
     {
         let bed = voteless(folder.path());
@@ -42,11 +40,11 @@ async fn without_votes_a_device_stores_and_has_no_say() {
         }
         let older = repair(write(&key("a"), stamp(4), Value::Tombstone));
         assert_eq!(bed.index.write(older).await.unwrap(), WriteReply::Unvoted);
-        let read = bed.index.read(&key("a"), Want::Entry).await.unwrap_err();
+        let read = bed.index.read(&key("a"), Want::Entry, Term::ANY).await.unwrap_err();
         assert_eq!(read.kind(), ErrorKind::Unavailable);
         assert!(read.to_string().contains("device d7 has no vote"), "{read}");
         assert!(bed.index.list(&request).await.is_err());
-        assert!(bed.index.promise(&key("a"), stamp(9)).await.is_err());
+        assert!(bed.index.promise(&key("a"), stamp(9), Term::ANY).await.is_err());
         let all = bed.index.registers(None, 10).await.unwrap();
         assert_eq!(all[0].1.entry.as_ref().unwrap().order, stamp(5));
         bed.index.set_voting(true).await.unwrap();
@@ -54,15 +52,15 @@ async fn without_votes_a_device_stores_and_has_no_say() {
     }
     // What it was told outweighs how it was formatted, and a crash.
     let bed = voteless(folder.path());
-    assert!(bed.index.standing().0);
+    assert!(bed.index.standing().voting);
     assert_eq!(
         bed.index.write(write(&key("b"), stamp(5), Value::Tombstone)).await.unwrap(),
         WriteReply::Stored
     );
     bed.index.set_voting(false).await.unwrap();
-    assert!(bed.index.read(&key("a"), Want::Entry).await.is_err());
+    assert!(bed.index.read(&key("a"), Want::Entry, Term::ANY).await.is_err());
     drop(bed);
-    assert!(!super::bed(folder.path()).index.standing().0);
+    assert!(!super::bed(folder.path()).index.standing().voting);
 }
 
 #[tokio::test]
@@ -71,25 +69,25 @@ async fn the_floor_stands_under_every_promise_and_never_falls() {
     {
         let bed = bed(folder.path());
         bed.index.write(write(&key("a"), stamp(5), Value::Tombstone)).await.unwrap();
-        bed.index.promise(&key("b"), stamp(90)).await.unwrap();
+        bed.index.promise(&key("b"), stamp(90), Term::ANY).await.unwrap();
         bed.index.raise_floor(stamp(50)).await.unwrap();
         bed.index.raise_floor(stamp(40)).await.unwrap();
     }
     let bed = bed(folder.path());
     for (name, promise) in [("a", 50), ("b", 90), ("c", 50)] {
-        let view = bed.index.read(&key(name), Want::Entry).await.unwrap();
+        let view = bed.index.read(&key(name), Want::Entry, Term::ANY).await.unwrap();
         assert_eq!(view.promise, stamp(promise), "{name}");
         let low = write(&key(name), stamp(promise - 1), Value::Tombstone);
         let behind = WriteReply::Behind(stamp(promise));
         assert_eq!(bed.index.write(low.clone()).await.unwrap(), behind, "{name}");
         assert_eq!(bed.index.write(repair(low)).await.unwrap(), behind, "{name}");
-        let low = bed.index.promise(&key(name), stamp(promise)).await.unwrap();
+        let low = bed.index.promise(&key(name), stamp(promise), Term::ANY).await.unwrap();
         assert_eq!(low, PromiseReply::Behind(stamp(promise)), "{name}");
         let high = write(&key(name), stamp(promise + 1), Value::Tombstone);
         assert_eq!(bed.index.write(high).await.unwrap(), WriteReply::Stored, "{name}");
     }
     assert!(matches!(
-        bed.index.promise(&key("d"), stamp(51)).await.unwrap(),
+        bed.index.promise(&key("d"), stamp(51), Term::ANY).await.unwrap(),
         PromiseReply::Promised(view) if view.promise == stamp(51)
     ));
 }
@@ -119,7 +117,7 @@ async fn a_repair_is_merged_by_order_and_judged_by_nothing_else() {
 async fn all_registers_page_in_their_order_with_bytes_and_promises() {
     let folder = tempfile::tempdir().unwrap();
     let bed = bed(folder.path());
-    bed.index.promise(&key("p"), stamp(9)).await.unwrap();
+    bed.index.promise(&key("p"), stamp(9), Term::ANY).await.unwrap();
     for number in 0..20u8 {
         let name = format!("{number:02}");
         bed.index.write(inline(&key(&name), stamp(5), &[number; 3000])).await.unwrap();
@@ -134,7 +132,7 @@ async fn all_registers_page_in_their_order_with_bytes_and_promises() {
     }
     assert!(all.len() == 22 && all.is_sorted_by_key(|(key, _)| key.clone()));
     for (at, view) in all {
-        let single = bed.index.read(&at, Want::EntryAndInline).await.unwrap();
+        let single = bed.index.read(&at, Want::EntryAndInline, Term::ANY).await.unwrap();
         assert_eq!(view, single, "{at:?}");
         assert_eq!(view.inline.is_some(), at != key("p") && at != key("t"));
     }

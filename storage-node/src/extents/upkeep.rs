@@ -1,0 +1,32 @@
+//! What background workers ask of the extents of a device: whether copies are there, and to let them
+//! go (rule X4).
+
+use martlet_protocol::backend::Presence;
+use martlet_protocol::{ExtentId, Result};
+
+use super::ExtentStore;
+use super::row::Place;
+use super::store::{Inner, Removal};
+use crate::index::blocking;
+
+impl ExtentStore {
+    /// Removes copies that others hold, durably. They may be written here again.
+    pub async fn release(&self, ids: &[ExtentId]) -> Result<()> {
+        self.remove(ids, Removal::Unmarked).await
+    }
+
+    /// Whether these extents are there; what is in quarantine is not.
+    pub async fn presence(&self, ids: &[ExtentId]) -> Result<Vec<Presence>> {
+        let (store, ids) = (self.0.clone(), ids.to_vec());
+        blocking(move || ids.iter().map(|id| store.presence(*id)).collect()).await
+    }
+}
+
+impl Inner {
+    fn presence(&self, id: ExtentId) -> Result<Presence> {
+        if self.table.get(id)?.is_some_and(|row| row.place != Place::Quarantined) {
+            return Ok(Presence::Here);
+        }
+        Ok(if self.table.is_marked(id)? { Presence::Deleted } else { Presence::Missing })
+    }
+}

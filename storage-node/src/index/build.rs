@@ -1,0 +1,90 @@
+//! Sums made anew from the entries: for an index that has none yet, and when the secret that leaves
+//! are keyed with is another (rule H1).
+//!
+//! `meta` says which secret the sums on disk are keyed with. It is taken away first and put back last,
+//! so that a crash between leaves an index whose sums are made anew by the next opening.
+
+use std::collections::BTreeMap;
+
+use martlet_protocol::tree::{BinKey, Sum, TreeKey};
+use martlet_protocol::{RegisterKey, Result};
+use rocksdb::WriteBatch;
+
+use super::database::{Database, Family};
+use super::rows::{self, LAST_KEY};
+use super::tree::{self, LAST_ROW, RowKey};
+
+/// Where the fingerprint of the secret lies in `meta`.
+const SECRET_KEY: &[u8] = b"h";
+/// Bytes of rows that are written at once.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// Sums of some bins, by their rows.
+pub(super) type Sums = BTreeMap<RowKey, Sum>;
+
+/// Makes the sums of an index, unless it has them. Blocks.
+pub(super) fn ensure(database: &Database, secret: &TreeKey) -> Result<()> {
+    let fingerprint = tree::fingerprint(secret);
+    if database.get(Family::Meta, SECRET_KEY)?.is_some_and(|held| held == fingerprint) {
+        return Ok(());
+    }
+    let (meta, sums) = (database.family(Family::Meta), database.family(Family::Tree));
+    let mut batch = WriteBatch::default();
+    if database.is_empty(Family::Entries)? && database.is_empty(Family::Tree)? {
+        // Without the log, for which RocksDB would set space aside on a device of extents alone.
+        batch.put_cf(meta, SECRET_KEY, fingerprint);
+        database.write_unlogged(batch)?;
+        return database.flush();
+    }
+    batch.delete_cf(meta, SECRET_KEY);
+    batch.delete_range_cf(sums, &[][..], &LAST_ROW[..]);
+    database.write_synced(batch)?;
+    let registers = build(database, secret)?;
+    let mut batch = WriteBatch::default();
+    batch.put_cf(meta, SECRET_KEY, fingerprint);
+    database.write_synced(batch)?;
+    if registers > 0 {
+        tracing::info!(registers, "the registers of the device were summed up");
+    }
+    Ok(())
+}
+
+/// Writes the sums of all registers, a run at a time; returns how many registers there are.
+fn build(database: &Database, secret: &TreeKey) -> Result<u64> {
+    let (mut registers, mut batch) = (0, WriteBatch::default());
+    let mut write = |sums: &mut Sums, batch_bytes_min: usize| -> Result<()> {
+        for (at, sum) in std::mem::take(sums) {
+            batch.put_cf(database.family(Family::Tree), at, tree::encode_sum(sum));
+        }
+        if batch.size_in_bytes() >= batch_bytes_min && !batch.is_empty() {
+            database.write_synced(std::mem::take(&mut batch))?;
+        }
+        Ok(())
+    };
+    let (mut run, mut sums) = (None, Sums::new());
+    let mut rows = database.iterate(Family::Entries, &LAST_KEY);
+    rows.seek([]);
+    while let Some((key, row)) = rows.item() {
+        let here = tree::run_of(key)?;
+        if run.is_some_and(|run| run != here) {
+            write(&mut sums, BATCH_BYTES)?;
+        }
+        run = Some(here);
+        add(&mut sums, secret, key, row)?;
+        registers += 1;
+        rows.next();
+    }
+    database.ended_well(&rows)?;
+    write(&mut sums, 0)?;
+    Ok(registers)
+}
+
+/// Adds what a row of `entries` counts for.
+pub(super) fn add(sums: &mut Sums, secret: &TreeKey, key: &[u8], row: &[u8]) -> Result<()> {
+    if let Some((order, write_id)) = rows::counted(row)? {
+        let key = RegisterKey::decode(key)?;
+        let leaf = Sum::leaf(secret, &key, order, write_id);
+        *sums.entry(tree::row_key(&BinKey::of(&key))).or_default() += leaf;
+    }
+    Ok(())
+}

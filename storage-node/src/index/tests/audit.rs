@@ -1,0 +1,122 @@
+//! Audits of registers: sums that are not those of the entries, and entries that are not what was
+//! written (rule H1).
+
+use martlet_protocol::backend::Audited;
+use martlet_protocol::tree::{Bin, BinKey, Span, Sum};
+
+use super::*;
+
+/// An index with 300 registers, beside peers or alone.
+async fn filled(folder: &Path, peers: bool) -> Bed {
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let with = Surroundings { peers, clock: clock.clone(), ..surroundings(folder) };
+    let bed = bed_with(folder, with, clock);
+    for number in 0..300_u64 {
+        let at = key(&number.to_string());
+        bed.index.write(inline(&at, stamp(1), &number.to_be_bytes())).await.unwrap();
+    }
+    bed
+}
+
+async fn audited(index: &Index) -> Audited<BinKey> {
+    let mut all = Audited::default();
+    loop {
+        let page = index.audit_registers(all.next).await.unwrap();
+        all.items += page.items;
+        all.bytes += page.bytes;
+        all.corrupt.extend(page.corrupt);
+        all.next = page.next;
+        if all.next.is_none() {
+            return all;
+        }
+    }
+}
+
+/// What a disk does in silence.
+fn overwrite(index: &Index, family: Family, at: &[u8], row: &[u8]) {
+    let database = &index.reader.database;
+    let mut batch = rocksdb::WriteBatch::default();
+    batch.put_cf(database.family(family), at, row);
+    database.write_synced(batch).unwrap();
+}
+
+#[tokio::test]
+async fn wrong_sums_are_found_mended_and_cost_the_votes_of_a_device_with_peers() {
+    for peers in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let bed = filled(folder.path(), peers).await;
+        let sound = bed.index.bins(Span::ALL, None, 1000).await.unwrap();
+        let found = audited(&bed.index).await;
+        assert_eq!((found.items, found.corrupt.len()), (300, 0));
+        assert!(found.bytes > 300 * 8);
+
+        // One that says too much, one that says nothing, one of a run that was never there.
+        let stale = BinKey { bucket: BucketId([1; 16]), shard: Shard(9), bin: Bin(3) };
+        let wrong = [sound[1].0, sound[7].0, stale];
+        let mut more = sound[1].1;
+        more += Sum { hash: 5, count: 1 };
+        for (bin, sum) in wrong.iter().zip([more, Sum::default(), sound[0].1]) {
+            overwrite(&bed.index, Family::Tree, &tree::row_key(bin), &tree::encode_sum(sum));
+        }
+        let mut found = audited(&bed.index).await;
+        found.corrupt.sort();
+        let mut expected = wrong.to_vec();
+        expected.sort();
+        assert_eq!(found.corrupt, expected);
+        assert_eq!(bed.index.bins(Span::ALL, None, 1000).await.unwrap(), sound);
+        assert_eq!(bed.index.standing().voting, !peers);
+        assert_eq!(audited(&bed.index).await.corrupt, []);
+    }
+}
+
+#[tokio::test]
+async fn sums_are_mended_by_what_they_differ_by() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = filled(folder.path(), false).await;
+    let sound = bed.index.bins(Span::ALL, None, 1000).await.unwrap();
+    let (bin, sum) = sound[3];
+    overwrite(&bed.index, Family::Tree, &tree::row_key(&bin), &tree::encode_sum(Sum::default()));
+    let database = bed.index.reader.database.clone();
+    let found = super::super::audit::page(&database, &TreeKey::default(), None).unwrap();
+    assert_eq!(found.mends, [(tree::row_key(&bin), sum)]);
+    // A write that comes between the look and the mending.
+    let mut names = (300..1_000_000).map(|number| number.to_string());
+    let name = names.find(|name| BinKey::of(&key(name)) == bin).unwrap();
+    bed.index.write(write(&key(&name), stamp(1), Value::Tombstone)).await.unwrap();
+    bed.index.submit(|reply| Op::MendSums(found.mends, reply)).await.unwrap();
+    assert_eq!(audited(&bed.index).await.corrupt, []);
+    let now = bed.index.sums(&[Span::ALL]).await.unwrap();
+    assert_eq!(now[0].count, 301);
+}
+
+#[tokio::test]
+async fn inline_bytes_that_are_not_what_was_written_are_damage() {
+    let row = |id| rows::inline_row(id, b"other");
+    for wrong in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let bed = filled(folder.path(), true).await;
+        let at = key("7");
+        let view = bed.index.read(&at, Want::Entry, Term::ANY).await.unwrap();
+        if wrong {
+            let id = view.entry.unwrap().write_id;
+            overwrite(&bed.index, Family::Inline, &at.encode(), &row(id));
+        } else {
+            let database = &bed.index.reader.database;
+            let mut batch = rocksdb::WriteBatch::default();
+            batch.delete_cf(database.family(Family::Inline), at.encode());
+            database.write_synced(batch).unwrap();
+        }
+        assert_eq!(bed.index.damage(), None);
+        let mut after = None;
+        let error = loop {
+            match bed.index.audit_registers(after).await {
+                Ok(page) => after = Some(page.next.expect("it is found before the end")),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(bed.index.damage().is_some() && bed.index.fault().is_some());
+        let late = bed.index.write(write(&key("new"), stamp(1), Value::Tombstone)).await;
+        assert_eq!(late.unwrap_err().kind(), ErrorKind::Unavailable, "it takes no more");
+    }
+}

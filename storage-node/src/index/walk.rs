@@ -1,0 +1,136 @@
+//! Registers in a span of the ring, in the order of their keys.
+//!
+//! Registers lie by bucket and shard, and the runs of one span are scattered among all others. In a
+//! narrow span they are found through the rows of sums, which lie by placement: one seek for each
+//! run. A wide span is walked through the registers, jumping over the runs that stand elsewhere.
+
+use std::collections::BTreeSet;
+
+use martlet_protocol::backend::{RegisterView, Walk, Want};
+use martlet_protocol::id::{BucketId, Shard};
+use martlet_protocol::tree::{BinKey, Span};
+use martlet_protocol::{RegisterKey, Result};
+use rocksdb::Snapshot;
+
+use super::database::{Database, Family};
+use super::read::Reader;
+use super::rows::{self, LAST_KEY};
+use super::tree;
+
+/// A span from this share of the ring on (a sixteenth) is wide.
+const WIDE: u64 = u64::MAX / 16;
+
+type Run = (BucketId, Shard);
+type Page = Vec<(RegisterKey, RegisterView)>;
+
+/// A page of the registers in a span, above `after`. Blocks.
+pub(super) fn page(
+    reader: &Reader,
+    walk: &Walk,
+    after: Option<&RegisterKey>,
+    limit: usize,
+) -> Result<Page> {
+    let snapshot = reader.database.snapshot();
+    let walker = Walker { reader, walk, snapshot: &snapshot, limit };
+    let mut page = Page::new();
+    let from = rows::above(after);
+    if let Some(runs) = walker.runs(after)? {
+        for run in runs {
+            walker.run(run, &from, &mut page)?;
+            if page.len() >= limit {
+                break;
+            }
+        }
+    } else {
+        let mut from = from;
+        while let Some(run) = walker.next_run(&from)?.filter(|_| page.len() < limit) {
+            if tree::stands_in(walk.span, run) {
+                walker.run(run, &from, &mut page)?;
+            }
+            from = tree::above_run(run.0, run.1);
+        }
+    }
+    Ok(page)
+}
+
+/// The runs that have rows of sums in a span, from `from` on.
+pub(super) fn runs_in(
+    database: &Database,
+    snapshot: &Snapshot<'_>,
+    span: Span,
+    from: Option<Run>,
+) -> Result<BTreeSet<Run>> {
+    let mut runs = BTreeSet::new();
+    let [lower, upper] = tree::span_rows(span);
+    let mut rows = database.iterate_at(snapshot, Family::Tree, &upper);
+    rows.seek(lower);
+    while let Some(key) = rows.key() {
+        let (_, BinKey { bucket, shard, .. }) = tree::decode_key(key)?;
+        if from.is_none_or(|from| (bucket, shard) >= from) {
+            runs.insert((bucket, shard));
+        }
+        rows.seek(tree::run_rows(bucket, shard)[1]);
+    }
+    database.ended_well(&rows)?;
+    Ok(runs)
+}
+
+struct Walker<'a> {
+    reader: &'a Reader,
+    walk: &'a Walk,
+    snapshot: &'a Snapshot<'a>,
+    limit: usize,
+}
+
+impl Walker<'_> {
+    /// The runs to look into, where they are known beforehand.
+    fn runs(&self, after: Option<&RegisterKey>) -> Result<Option<BTreeSet<Run>>> {
+        let Walk { span, bin, .. } = *self.walk;
+        let from = after.map(|key| (key.bucket, key.shard));
+        if let Some(bin) = bin {
+            let run = (bin.bucket, bin.shard);
+            let there = tree::stands_in(span, run) && from.is_none_or(|from| run >= from);
+            return Ok(Some(there.then_some(run).into_iter().collect()));
+        }
+        if span.last.saturating_sub(span.first) >= WIDE {
+            return Ok(None);
+        }
+        runs_in(&self.reader.database, self.snapshot, span, from).map(Some)
+    }
+
+    /// The run of the first register from `from` on.
+    fn next_run(&self, from: &[u8]) -> Result<Option<Run>> {
+        let database = &self.reader.database;
+        let mut rows = database.iterate_at(self.snapshot, Family::Entries, &LAST_KEY);
+        rows.seek(from);
+        let run = rows.key().map(tree::run_of).transpose()?;
+        database.ended_well(&rows)?;
+        Ok(run)
+    }
+
+    /// Adds the registers of a run that are asked for, from `from` on, until the page is full.
+    fn run(&self, (bucket, shard): Run, from: &[u8], page: &mut Page) -> Result<()> {
+        let database = &self.reader.database;
+        let prefix = tree::run_prefix(bucket, shard);
+        let upper = tree::above_run(bucket, shard);
+        let mut rows = database.iterate_at(self.snapshot, Family::Entries, &upper);
+        rows.seek(from.max(&prefix[..]));
+        while let Some((key, row)) = rows.item().filter(|_| page.len() < self.limit) {
+            let at = RegisterKey::decode(key)?;
+            let asked_for = self.walk.bin.is_none_or(|bin| bin == BinKey::of(&at));
+            if asked_for && rows::counted(row)?.is_some() {
+                let (promise, entry) = self.reader.decode(Some(row))?;
+                let inline = match self.walk.want {
+                    Want::Entry => None,
+                    Want::EntryAndInline => {
+                        let bytes = database.get_at(self.snapshot, Family::Inline, key)?;
+                        self.reader.inline_beside(entry.as_ref(), bytes.as_deref())?
+                    }
+                };
+                page.push((at, RegisterView { promise, entry, inline }));
+            }
+            rows.next();
+        }
+        database.ended_well(&rows)
+    }
+}
