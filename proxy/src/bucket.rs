@@ -139,6 +139,7 @@ impl Inner {
     /// Whether a bucket that was closed is empty, for good: all devices are closed to it, no shard
     /// holds an object, and nothing is on its way from one device to another.
     async fn found_empty(&self, bucket: &Bucket) -> Result<bool> {
+        let before = self.term();
         if !self.fence(bucket, false).await? {
             return Err(busy());
         }
@@ -146,7 +147,8 @@ impl Inner {
             return Ok(false);
         }
         self.check_no_hints(bucket).await?;
-        Ok(true)
+        // Others decide by now about some of it, and may not have been told of the fence.
+        if self.term() > before { Err(busy()) } else { Ok(true) }
     }
 
     /// Takes a bucket into `Closing`, from whoever else was at it.
@@ -296,7 +298,7 @@ impl ObjectStore {
         let start = after.map_or(ListStart::First, |name| ListStart::After(name.to_owned().into()));
         let inner = self.inner();
         let level = inner.ask.level.unwrap_or_default();
-        let mut walk = Walk::new(&inner, &paths, start, limit.saturating_add(1), level);
+        let mut walk = Walk::new(&inner, &paths, start, limit.saturating_add(1), level)?;
         let mut buckets = Vec::new();
         while let Some((name, entry)) = walk.next().await? {
             let Value::Bucket(bucket) = entry.value else { continue };

@@ -1,17 +1,23 @@
-//! Registers, over their primaries: quorum reads, plain writes and ballots (rules R3, R4, R5, R7).
+//! Registers, over those who decide about them: quorum reads, plain writes and ballots (rules R3, R4, R5, R7).
 //!
 //! Replies that agree need no second round; replies that differ are settled before anyone is told
 //! of them, so that the winner is on a quorum. Nothing waits for a replica that others can do
 //! without, and every call ends in time.
 //!
+//! Who decides are the holders by the ring and, while replicas of the register move, those before and
+//! those after, each by a quorum of their own (rule P2). Every request names the term that this
+//! goes by. A device that is further refuses it: then the term is taken in, the register placed
+//! anew, and what no quorum had answered is asked again (rule P1).
+//!
 //! * [`place`]: where a register lives, and calls to the devices there.
-//! * [`read`]: reads at a level; [`settle`]: what replicas differ on; [`degraded`]: what happens when
+//! * [`read`]: reads at a level, [`asking`] a few at a time; [`settle`]: what replicas differ on; [`degraded`]: what happens when
 //!   primaries are out.
 //! * [`after`]: reads that wait for what their client has seen.
 //! * [`plain`]: plain writes, with [`contended`] keys; [`ballot`]: conditional ones.
 //! * [`verdicts`]: what came of one write on each replica, counted.
 
 mod after;
+mod asking;
 mod ballot;
 mod contended;
 mod degraded;
@@ -29,11 +35,12 @@ use bytes::Bytes;
 use martlet_protocol::backend::{Backend, EntryWrite, RegisterView};
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{Error, Level, RegisterKey, Stamp, WriteId};
+use martlet_protocol::{Error, Level, RegisterKey, Stamp, Term, WriteId};
 use tokio::time::Instant;
 
 pub(crate) use self::contended::Contended;
-pub(crate) use self::place::{Calls, Place, Role};
+pub(crate) use self::place::{Calls, Place, Role, call_in_time};
+pub(crate) use self::read::weightier;
 use self::verdicts::Verdicts;
 use crate::store::Inner;
 
@@ -146,25 +153,25 @@ impl Inner {
         Duration::from_millis(self.options.index_hedge_ms)
     }
 
-    /// Tells all primaries, and waits until a quorum has the write, or until it can be told that
+    /// Tells all who decide, and waits until a quorum has the write, or until it can be told that
     /// this takes too long. Those who are slower get it behind the reply.
-    async fn tell(&self, place: &Place, write: &EntryWrite) -> Verdicts {
-        let mut verdicts = Verdicts::of(place.primaries.len());
+    async fn tell<'p>(&self, place: &'p Place, write: &EntryWrite) -> Verdicts<'p> {
+        let mut verdicts = Verdicts::of(&place.sets);
         let mut calls = Calls::new();
-        for &device in &place.primaries {
+        for device in place.members() {
             let write = write.clone();
             let call = move |node: Arc<dyn Backend>| async move { node.write(device, write).await };
-            calls.push(device, Role::Primary, place.call(device, self.call_time(), call));
+            calls.push(device, Role::Member, place.call(device, self.call_time(), call));
         }
         let began = Instant::now();
         let mut deadline = began + self.patience();
         while let Ok(Some((device, _, reply))) = self.reply(&mut calls, deadline).await {
             verdicts.push(device, reply);
             deadline = deadline.min(self.give_up_at(&calls, began));
-            if verdicts.is_met_by(verdicts.stored + verdicts.superseded) {
+            if verdicts.is_taken() {
                 return verdicts;
             }
-            if verdicts.is_met_by(verdicts.answered) {
+            if verdicts.is_answered() {
                 // Enough have spoken to go on; the others may make that unnecessary.
                 deadline = deadline.min(Instant::now() + self.hedge_time());
             }
@@ -183,8 +190,8 @@ fn unknown_outcome() -> Error {
 
 fn entry_write(
     intent: Intent<'_>,
-    order: Stamp,
-    mode: WriteMode,
+    term: Term,
+    (order, mode): (Stamp, WriteMode),
     proposal: Proposal,
 ) -> EntryWrite {
     EntryWrite {
@@ -195,5 +202,6 @@ fn entry_write(
         generation: intent.generation,
         commit_by_ms: intent.commit_by_ms,
         keep_body: proposal.keep_body,
+        term,
     }
 }

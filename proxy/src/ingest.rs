@@ -273,7 +273,7 @@ impl<'a> Outflow<'a> {
             offset: self.sent,
         };
         let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
-        let extent = NewExtent { id, owner, length };
+        let extent = NewExtent { id, owner, length, birth_ms: None };
         let placed = self.unclaimed.placed();
         let (current, write) = extents::begin(self.inner, self.to.policy, extent, placed)?;
         self.current = Some(current);

@@ -15,7 +15,9 @@
 //! ```
 //!
 //! An operation works on the rings as they are when it begins, at the level that its [`Session`]
-//! asks for, and notes there what it could be given.
+//! asks for, and notes there what it could be given. Registers are placed by the rings and the term
+//! of the moment: while replicas of the index move, those before and those after decide together, and
+//! a term that rises in the middle of an operation does not end it.
 //!
 //! Every write ends in one entry. Its extents are on disk and everything the client said about its
 //! body has been checked before the entry is written; if it never is, they are deleted again.

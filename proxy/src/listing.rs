@@ -55,7 +55,7 @@ impl ObjectStore {
         paths.fold = Some(Bytes::copy_from_slice(delimiter)).filter(|fold| !fold.is_empty());
         let expected = list.limit.saturating_add(1);
         let mut walk =
-            Walk::new(&inner, &paths, start(&list, delimiter), expected, inner.level(&bucket));
+            Walk::new(&inner, &paths, start(&list, delimiter), expected, inner.level(&bucket))?;
         walk.honour(inner.ask.read_after);
         while let Some((name, entry)) = walk.next().await? {
             let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));

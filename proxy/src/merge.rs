@@ -26,6 +26,8 @@ pub(crate) struct Merge {
     start: ListStart,
     /// Names below this are of no interest.
     floor: Bytes,
+    /// Who agrees on the last name that was given out.
+    agreeing: Vec<usize>,
 }
 
 impl Merge {
@@ -33,7 +35,7 @@ impl Merge {
     pub(crate) fn new(sources: usize, start: ListStart) -> Self {
         let source = || Source { page: Vec::new().into_iter(), last: None, more: true };
         let sources = (0..sources).map(|_| source()).collect();
-        Self { sources, start, floor: Bytes::new() }
+        Self { sources, start, floor: Bytes::new(), agreeing: Vec::new() }
     }
 
     /// The devices that have to be asked before the merge goes on, and from where.
@@ -83,29 +85,40 @@ impl Merge {
         }
     }
 
-    /// The next name with its entry, and how many devices agree on it. None at the end, or when
-    /// devices have to be asked.
-    pub(crate) fn next(&mut self) -> Option<(Bytes, Entry, usize)> {
+    /// The next name with its entry; [`Merge::agreeing`] says who agrees on it. None at the end, or
+    /// when devices have to be asked.
+    pub(crate) fn next(&mut self) -> Option<(Bytes, Entry)> {
         if self.is_wanting() {
             return None;
         }
+        self.agreeing.clear();
         if let [source] = self.sources.as_mut_slice() {
-            return source.page.next().map(|(name, entry)| (name, entry, 1));
+            self.agreeing.push(0);
+            return source.page.next();
         }
         let name = self.sources.iter().filter_map(Source::head).min()?.clone();
-        let mut best: Option<(Entry, usize)> = None;
-        for source in &mut self.sources {
+        let mut best: Option<Entry> = None;
+        for (at, source) in self.sources.iter_mut().enumerate() {
             if source.head() != Some(&name) {
                 continue;
             }
             let Some((_, entry)) = source.page.next() else { continue };
-            best = Some(match best {
-                Some((held, agree)) if held.order == entry.order => (held, agree + 1),
-                Some((held, agree)) if held.order > entry.order => (held, agree),
-                _ => (entry, 1),
-            });
+            match &best {
+                Some(held) if held.order > entry.order => continue,
+                Some(held) if held.order == entry.order => {}
+                _ => {
+                    self.agreeing.clear();
+                    best = Some(entry);
+                }
+            }
+            self.agreeing.push(at);
         }
-        best.map(|(entry, agree)| (name, entry, agree))
+        best.map(|entry| (name, entry))
+    }
+
+    /// Those of the devices that agree on the last name that was given out.
+    pub(crate) fn agreeing(&self) -> &[usize] {
+        &self.agreeing
     }
 }
 
@@ -181,11 +194,11 @@ mod tests {
                     merge.refill(at, reply);
                 }
                 match merge.next() {
-                    Some((name, entry, agree)) => {
+                    Some((name, entry)) => {
                         let holders = replicas
                             .iter()
                             .filter(|replica| replica.get(&name[..]) == Some(&entry.order.time));
-                        prop_assert_eq!(holders.count(), agree);
+                        prop_assert_eq!(holders.count(), merge.agreeing().len());
                         prop_assert!(merged.last_key_value().is_none_or(|(last, _)| last[..] < name[..]));
                         merged.insert(name.to_vec(), entry.order.time);
                     }

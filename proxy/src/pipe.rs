@@ -5,29 +5,25 @@
 //! which gives one [`Flow`] after another) and who judges how it goes ([`Gauge`]). Bytes count
 //! against the budget of all writes until a device has taken them.
 
+mod tap;
+
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
-use futures::Stream;
-use futures::future::poll_fn;
 use martlet_protocol::limits::{CHUNK_BYTES, PACKED_BYTES_MAX};
-use martlet_protocol::{ByteStream, Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::Instant;
+
+pub(crate) use self::tap::Tap;
 
 /// What may wait in a pipe before its writer has to.
 const WAITING_COST_MAX: usize = 4 * CHUNK_BYTES;
 /// What is kept for a second beginning: every packed extent is, unless it came in tiny pieces.
 #[expect(clippy::cast_possible_truncation, reason = "little more than one MiB")]
 const REPLAY_COST_MAX: usize = PACKED_BYTES_MAX as usize + 256 * PIECE_BYTES;
-/// How long a device has to refuse an extent before more of it goes out than can be given to another:
-/// little more than a round trip, and less than it takes to fill the pipe.
-const REFUSAL_TIME: Duration = Duration::from_millis(5);
 /// What keeping a piece costs besides its bytes: a client may send them one by one.
 const PIECE_BYTES: usize = 128;
 
@@ -36,9 +32,6 @@ pub(crate) type Permit = Option<Arc<OwnedSemaphorePermit>>;
 
 /// The end that bytes go into; dropped before [`Pipe::finish`], it breaks off.
 pub(crate) struct Pipe(Arc<Mutex<State>>);
-
-/// The end that bytes come out of; dropped, nobody reads any more.
-pub(crate) struct Tap(Arc<Mutex<State>>);
 
 /// Shows how a pipe stands.
 #[derive(Clone)]
@@ -111,7 +104,7 @@ pub(crate) fn pipe() -> (Pipe, Tap) {
         writer: None,
         watcher: None,
     }));
-    (Pipe(state.clone()), Tap(state))
+    (Pipe(state.clone()), Tap::new(state))
 }
 
 impl Pipe {
@@ -177,65 +170,6 @@ impl Drop for Pipe {
             state.input = Input::Broken;
         }
         wake(&mut state.reader);
-    }
-}
-
-impl Tap {
-    /// The bytes from the beginning. What came out before takes nothing more.
-    pub(crate) fn stream(&self) -> ByteStream {
-        let mut state = self.0.lock();
-        state.beginning += 1;
-        state.cut = false;
-        state.reader = None;
-        state.moved_at = Instant::now();
-        Box::pin(Flow {
-            pipe: self.0.clone(),
-            beginning: state.beginning,
-            held_until: Instant::now() + REFUSAL_TIME,
-            held: None,
-        })
-    }
-
-    /// Goes back to the beginning, if its bytes are still there.
-    pub(crate) fn rewind(&self) -> bool {
-        let mut state = self.0.lock();
-        if !state.can_rewind() {
-            return false;
-        }
-        state.beginning += 1;
-        state.waiting_cost += std::mem::take(&mut state.taken_cost);
-        state.taken_bytes = 0;
-        while let Some(bytes) = state.taken.pop() {
-            state.waiting.push_front((bytes, None));
-        }
-        true
-    }
-
-    /// Waits until the bytes are to go elsewhere.
-    pub(crate) async fn cut(&self) {
-        poll_fn(|context| {
-            let mut state = self.0.lock();
-            if state.cut {
-                return Poll::Ready(());
-            }
-            state.watcher = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
-    /// Shows how the pipe stands, for as long as anybody wants to know.
-    pub(crate) fn gauge(&self) -> Gauge {
-        Gauge(self.0.clone())
-    }
-}
-
-impl Drop for Tap {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.abandoned = true;
-        state.drain();
-        wake(&mut state.writer);
     }
 }
 
@@ -311,59 +245,6 @@ impl State {
     }
 }
 
-struct Flow {
-    pipe: Arc<Mutex<State>>,
-    beginning: u32,
-    /// Until when nothing is let go that could not be given again.
-    held_until: Instant,
-    held: Option<Pin<Box<Sleep>>>,
-}
-
-impl Flow {
-    /// Waits with the first piece that ends the chance of another beginning.
-    fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.held.is_none() && self.held_until <= Instant::now() {
-            return Poll::Ready(());
-        }
-        let held_until = self.held_until;
-        self.held.get_or_insert_with(|| Box::pin(sleep_until(held_until))).as_mut().poll(context)
-    }
-}
-
-impl Stream for Flow {
-    type Item = Result<Bytes>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let pipe = self.pipe.clone();
-        let mut state = pipe.lock();
-        if state.input == Input::Broken || state.beginning != self.beginning {
-            return Poll::Ready(Some(Err(Error::unavailable("the body broke off"))));
-        }
-        if state.next_is_the_last_chance() {
-            ready!(self.poll_held(context));
-        }
-        if let Some((bytes, _permit)) = state.waiting.pop_front() {
-            state.waiting_cost -= cost(&bytes);
-            state.taken_cost += cost(&bytes);
-            state.taken_bytes += bytes.len() as u64;
-            state.moved_at = Instant::now();
-            if state.taken_cost <= REPLAY_COST_MAX && !state.settled {
-                state.taken.push(bytes.clone());
-            } else {
-                state.taken = Vec::new();
-            }
-            wake(&mut state.writer);
-            return Poll::Ready(Some(Ok(bytes)));
-        }
-        if state.input == Input::Finished {
-            return Poll::Ready(None);
-        }
-        state.reader = Some(context.waker().clone());
-        wake(&mut state.writer);
-        Poll::Pending
-    }
-}
-
 /// What keeping a piece costs.
 pub(crate) fn cost(bytes: &Bytes) -> usize {
     bytes.len() + PIECE_BYTES
@@ -377,6 +258,9 @@ fn wake(waker: &mut Option<Waker>) {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
     use futures::{FutureExt, StreamExt};
 
     use super::*;
@@ -385,68 +269,6 @@ mod tests {
     async fn ready(pipe: &Pipe) {
         poll_fn(|context| if pipe.poll_ready(context) { Poll::Ready(()) } else { Poll::Pending })
             .await;
-    }
-
-    async fn drain(tap: &Tap) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let mut stream = tap.stream();
-        while let Some(piece) = stream.next().await {
-            bytes.extend_from_slice(&piece?);
-        }
-        Ok(bytes)
-    }
-
-    #[tokio::test]
-    async fn bytes_come_out_as_they_went_in_and_again_after_a_rewind() {
-        let (pipe, tap) = pipe();
-        pipe.push("abc".into(), None);
-        assert_eq!(tap.stream().next().await.unwrap().unwrap(), "abc");
-        pipe.push("def".into(), None);
-        pipe.finish();
-        assert!(tap.rewind());
-        assert_eq!(drain(&tap).await.unwrap(), b"abcdef");
-        assert!(tap.rewind());
-        assert_eq!(drain(&tap).await.unwrap(), b"abcdef");
-    }
-
-    #[tokio::test]
-    async fn what_was_long_cannot_begin_again() {
-        let (pipe, tap) = pipe();
-        pipe.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
-        pipe.push("x".into(), None);
-        let mut stream = tap.stream();
-        stream.next().await.unwrap().unwrap();
-        stream.next().await.unwrap().unwrap();
-        assert!(!tap.rewind());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn more_than_can_be_given_again_is_held_until_a_device_had_time_to_refuse() {
-        let (pipe, tap) = pipe();
-        pipe.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
-        pipe.push("x".into(), None);
-        let mut stream = tap.stream();
-        stream.next().await.unwrap().unwrap();
-        assert!(stream.next().now_or_never().is_none());
-        assert!(tap.rewind(), "all of it is still there");
-        let mut again = tap.stream();
-        assert!(stream.next().await.unwrap().is_err(), "the first stream takes nothing more");
-        let begun = Instant::now();
-        again.next().await.unwrap().unwrap();
-        assert_eq!(again.next().await.unwrap().unwrap(), "x");
-        assert_eq!(begun.elapsed(), REFUSAL_TIME);
-        assert!(!tap.rewind());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_cut_is_seen_and_over_with_the_next_beginning() {
-        let (pipe, tap) = pipe();
-        let _stream = tap.stream();
-        assert!(tap.cut().now_or_never().is_none());
-        pipe.cut();
-        tap.cut().await;
-        let _stream = tap.stream();
-        assert!(tap.cut().now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -488,7 +310,7 @@ mod tests {
         let (pipe_in, tap) = pipe();
         pipe_in.push("abc".into(), None);
         drop(pipe_in);
-        assert!(drain(&tap).await.is_err());
+        assert!(tap.stream().next().await.unwrap().is_err());
         let (pipe_in, tap) = pipe();
         pipe_in.push(vec![1; WAITING_COST_MAX].into(), None);
         assert!(ready(&pipe_in).now_or_never().is_none(), "the pipe is full");

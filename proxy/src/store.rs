@@ -7,11 +7,11 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::stamp::StampSource;
-use martlet_protocol::{Clock, Given, Level, limits};
+use martlet_protocol::{Clock, Given, Level, Term, limits};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
@@ -36,6 +36,8 @@ pub struct ObjectStore {
 /// What all operations share.
 pub(crate) struct Shared {
     rings: RwLock<Arc<Cluster>>,
+    /// The highest term that was heard of.
+    term: AtomicU64,
     pub(crate) options: StoreOptions,
     pub(crate) stamps: StampSource,
     pub(crate) buckets: BucketCache,
@@ -79,6 +81,18 @@ impl Shared {
     pub(crate) fn cluster(&self) -> Arc<Cluster> {
         self.rings.read().clone()
     }
+
+    /// The highest term that was heard of.
+    pub(crate) fn term(&self) -> Term {
+        Term(self.term.load(Ordering::Acquire))
+    }
+
+    /// A term was heard of; it never falls.
+    pub(crate) fn raise_term(&self, term: Term) {
+        if term != Term::ANY {
+            self.term.fetch_max(term.0, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Inner {
@@ -112,6 +126,7 @@ impl ObjectStore {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Shared {
             rings: RwLock::new(Arc::new(cluster)),
+            term: AtomicU64::new(Term::NONE.0),
             options,
             stamps: StampSource::new(clock),
             buckets: BucketCache::new(options.bucket_cache_ms),
@@ -131,6 +146,16 @@ impl ObjectStore {
     /// Puts other rings in place. Operations that have begun end by those that they began with.
     pub fn set_cluster(&self, cluster: Cluster) {
         *self.shared.rings.write() = Arc::new(cluster);
+    }
+
+    /// Tells of a term that a device was told (rule P1). It never falls.
+    pub fn set_term(&self, term: Term) {
+        self.shared.raise_term(term);
+    }
+
+    /// The highest term that was heard of.
+    pub fn term(&self) -> Term {
+        self.shared.term()
     }
 
     /// The rings as they are now.

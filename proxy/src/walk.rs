@@ -1,9 +1,10 @@
 //! Walks over registers in the order of their names, across all devices that hold shards of them.
 //!
 //! A walk reaches as far as it has to (rule L1): one replica of each shard where that was asked
-//! for; else all primaries, of which a quorum has to hold out to the end; else, where the level
-//! allows it, everyone who answers, with what they keep for others merged in. Whoever fails is left
-//! out. A walk that has to reach further begins again behind the last name that it gave out.
+//! for; else all who decide about it, of whom a quorum of each set has to hold out to the end (rule
+//! P2); else, where the level allows it, everyone who answers, with what they keep for others merged
+//! in. Whoever fails is left out. A walk that has to reach further, or that meets a newer term, begins
+//! again behind the last name that it gave out.
 
 mod paths;
 
@@ -12,11 +13,11 @@ use std::collections::{BTreeMap, HashSet};
 use bytes::Bytes;
 use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
 use martlet_protocol::key::index_placement;
-use martlet_protocol::{DeviceId, Entry, Error, Given, Level, Result, Shard};
+use martlet_protocol::{DeviceId, Entry, Error, Given, Level, RegisterKey, Result, Shard, Term};
 pub(crate) use paths::{Paths, text};
 use tokio::time::Instant;
 
-use crate::index::{Calls, Place, Role};
+use crate::index::{Calls, Place, Role, weightier};
 use crate::merge::Merge;
 use crate::session::ReadAfter;
 use crate::store::Inner;
@@ -32,11 +33,11 @@ const LAG_MAX: u32 = 4;
 /// How far a walk reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// One primary of each shard.
+    /// One member of each shard.
     One,
-    /// All primaries, of which a quorum has to answer.
+    /// All members, of whom a quorum of each set has to answer.
     Quorum,
-    /// Primaries, previous holders and handoffs, whoever answers.
+    /// Members, previous holders and handoffs, whoever answers.
     Everyone,
 }
 
@@ -62,8 +63,8 @@ pub(crate) struct Walk<'a> {
     /// Devices that failed.
     out: HashSet<DeviceId>,
     expected: usize,
-    /// Replicas that must agree on an entry before it is anyone's to see.
-    quorum: usize,
+    /// Replicas that must agree on an entry before it is anyone's to see, where no shard moves.
+    quorum: Option<usize>,
     /// Entries that devices have sent so far.
     pub(crate) seen: usize,
 }
@@ -76,14 +77,11 @@ impl<'a> Walk<'a> {
         start: ListStart,
         expected: usize,
         level: Level,
-    ) -> Self {
-        let cluster = inner.cluster();
-        let place = |shard: &Shard| {
-            (*shard, Place::of(cluster.clone(), index_placement(paths.bucket, *shard)))
-        };
-        let places: Vec<_> = paths.shards.iter().map(place).collect();
-        let quorum = places.iter().map(|(_, place)| place.needed()).max().unwrap_or(1);
-        let reach = if level == Level::Any && quorum > 1 { Reach::One } else { Reach::Quorum };
+    ) -> Result<Self> {
+        let places = places(inner, paths)?;
+        let is_alone = places.iter().all(|(_, place)| place.is_alone());
+        let reach = if level == Level::Any && !is_alone { Reach::One } else { Reach::Quorum };
+        let quorum = quorum(&places);
         let mut walk = Self {
             inner,
             paths: paths.clone(),
@@ -100,7 +98,7 @@ impl<'a> Walk<'a> {
             seen: 0,
         };
         walk.begin(reach);
-        walk
+        Ok(walk)
     }
 
     /// Gives out nothing that is older than a token (rule A3). To be called before the first name.
@@ -115,12 +113,9 @@ impl<'a> Walk<'a> {
         self.reach = reach;
         let mut asked: BTreeMap<(DeviceId, Role), Vec<Shard>> = BTreeMap::new();
         for (shard, place) in &self.places {
-            let holders = match reach {
-                Reach::One => &place.primaries[..1.min(place.primaries.len())],
-                Reach::Quorum | Reach::Everyone => &place.primaries[..],
-            };
-            for device in holders {
-                asked.entry((*device, Role::Primary)).or_default().push(*shard);
+            let holders = if reach == Reach::One { 1 } else { usize::MAX };
+            for device in place.members().take(holders) {
+                asked.entry((device, Role::Member)).or_default().push(*shard);
             }
             if reach == Reach::Everyone {
                 for device in place.previous() {
@@ -150,7 +145,7 @@ impl<'a> Walk<'a> {
     fn copies(&self) -> usize {
         match self.reach {
             Reach::One => 1,
-            _ => self.places.iter().map(|(_, place)| place.primaries.len()).max().unwrap_or(1),
+            _ => self.places.iter().map(|(_, place)| place.members().len()).max().unwrap_or(1),
         }
     }
 
@@ -165,6 +160,7 @@ impl<'a> Walk<'a> {
             start: ListStart::First,
             limit,
             fold,
+            term: self.term(),
         };
         Source { device, role, request, is_out: self.out.contains(&device) }
     }
@@ -176,9 +172,9 @@ impl<'a> Walk<'a> {
                 self.refill().await?;
                 continue;
             }
-            let Some((name, entry, agree)) = self.merge.next() else { return Ok(None) };
+            let Some((name, entry)) = self.merge.next() else { return Ok(None) };
             self.resume = ListStart::After(name.clone());
-            if self.reach == Reach::One || agree >= self.quorum {
+            if self.reach == Reach::One || self.agrees_on(&name) {
                 return Ok(Some((name, entry)));
             }
             if self.reach == Reach::Everyone {
@@ -192,6 +188,23 @@ impl<'a> Walk<'a> {
                 return Ok(Some((name, entry)));
             }
         }
+    }
+
+    /// Whether a quorum of each set agrees on the name that the merge gave out.
+    fn agrees_on(&self, name: &Bytes) -> bool {
+        let agreeing = self.merge.agreeing();
+        if let Some(quorum) = self.quorum {
+            return agreeing.len() >= quorum;
+        }
+        let RegisterKey { shard, .. } = self.paths.register(name.clone());
+        let place = self.places.iter().find(|(of, _)| *of == shard);
+        let devices = agreeing.iter().map(|at| self.sources[*at].device);
+        place.is_some_and(|(_, place)| place.has_quorum(devices))
+    }
+
+    /// The term that the walk goes by: all its places are of one moment.
+    fn term(&self) -> Term {
+        self.places.first().map_or(Term::NONE, |(_, place)| place.term)
     }
 
     /// Passes over all names below `floor`.
@@ -209,16 +222,21 @@ impl<'a> Walk<'a> {
         }
         let mut deadline = Instant::now() + self.inner.call_time();
         let mut silent: HashSet<usize> = self.merge.wanting().iter().map(|(at, _)| *at).collect();
-        let mut failure = None;
+        let (mut failure, mut is_over) = (None, false);
         while let Ok(Some((_, _, reply))) = calls.next(deadline).await {
             let (at, reply) = reply?;
             silent.remove(&at);
             match reply {
                 Ok(page) => self.take(at, page),
                 Err(error) => {
-                    failure = Some(error);
+                    self.inner.learn(&error);
+                    is_over |= error.newer_term().is_some() && self.has_moved_on();
+                    failure = Some(weightier(failure, error));
                     self.leave_out(at);
                 }
+            }
+            if is_over {
+                return self.place_anew();
             }
             if !silent.is_empty() && self.can_do_without(&silent) {
                 deadline = deadline.min(Instant::now() + self.inner.hedge_time() * LAG_MAX);
@@ -227,7 +245,26 @@ impl<'a> Walk<'a> {
         for at in silent {
             self.leave_out(at);
         }
+        let is_behind = failure.as_ref().filter(|_| !self.has_quorums(&HashSet::new()));
+        if let Some((_, place)) = self.places.first()
+            && self.inner.has_moved_on_after(place, is_behind).await
+        {
+            return self.place_anew();
+        }
         self.reach_enough(failure)
+    }
+
+    fn has_moved_on(&self) -> bool {
+        self.places.first().is_some_and(|(_, place)| self.inner.has_moved_on(place))
+    }
+
+    /// Begins again at the term that was met.
+    fn place_anew(&mut self) -> Result<()> {
+        self.places = places(self.inner, &self.paths)?;
+        self.quorum = quorum(&self.places);
+        self.out.clear();
+        self.begin(self.reach);
+        Ok(())
     }
 
     fn ask(&self, calls: &mut Calls<(usize, Result<ListReply>)>, at: usize) {
@@ -236,7 +273,7 @@ impl<'a> Walk<'a> {
         let Some((_, place)) = self.places.first() else { return };
         let call = place.call(device, self.inner.call_time(), move |node| async move {
             match role {
-                Role::Primary | Role::Previous => node.list(device, &request).await,
+                Role::Member | Role::Previous => node.list(device, &request).await,
                 Role::Handoff => node.list_hints(device, &request).await,
             }
         });
@@ -271,11 +308,11 @@ impl<'a> Walk<'a> {
         there.filter(|(_, source)| is_part(source.role)).map(|(_, source)| source.device).collect()
     }
 
-    /// Whether a quorum of the primaries of every shard is there, but for some sources.
+    /// Whether a quorum of each set of every shard is there, but for some sources.
     fn has_quorums(&self, but: &HashSet<usize>) -> bool {
-        let there = self.there(|role| role == Role::Primary, but);
-        let count = |place: &Place| place.primaries.iter().filter(|d| there.contains(d)).count();
-        self.places.iter().all(|(_, place)| count(place) >= place.needed())
+        let there = self.there(|role| role == Role::Member, but);
+        let is_there = |device: &DeviceId| there.contains(device);
+        self.places.iter().all(|(_, place)| place.has_quorum(place.members().filter(is_there)))
     }
 
     /// Whether enough nodes speak for every shard, a holder among them: the rule of an absent key.
@@ -283,10 +320,10 @@ impl<'a> Walk<'a> {
         let holders = self.there(|role| role != Role::Handoff, &HashSet::new());
         let handoffs = self.there(|role| role == Role::Handoff, &HashSet::new());
         self.places.iter().all(|(_, place)| {
-            let of_shard = place.primaries.iter().copied().chain(place.previous());
+            let of_shard = place.members().chain(place.previous());
             let of_shard: Vec<_> = of_shard.filter(|device| holders.contains(device)).collect();
             let speakers = of_shard.iter().chain(&handoffs).copied();
-            !of_shard.is_empty() && place.nodes(speakers) >= place.needed()
+            !of_shard.is_empty() && place.has_nodes(&speakers)
         })
     }
 
@@ -309,6 +346,10 @@ impl<'a> Walk<'a> {
             }
             Reach::One => self.reach_further(Reach::Quorum, failure),
             Reach::Quorum if all_there || has_quorums() => Ok(()),
+            // Whoever decides at a later term is there: others may not answer in their place.
+            Reach::Quorum if failure.as_ref().is_some_and(|error| error.newer_term().is_some()) => {
+                Err(failure.unwrap_or_else(none))
+            }
             Reach::Quorum if self.level != Level::Strict && self.token.is_none() => {
                 self.reach_further(Reach::Everyone, failure)
             }
@@ -320,4 +361,21 @@ impl<'a> Walk<'a> {
             Reach::Quorum | Reach::Everyone => Err(failure.unwrap_or_else(none)),
         }
     }
+}
+
+/// Where the shards of a walk are now.
+fn places(inner: &Inner, paths: &Paths) -> Result<Vec<(Shard, Place)>> {
+    let (cluster, term) = (inner.cluster(), inner.term());
+    let place = |shard: &Shard| {
+        let placement = index_placement(paths.bucket, *shard);
+        Ok((*shard, Place::of(cluster.clone(), term, placement)?))
+    };
+    paths.shards.iter().map(place).collect()
+}
+
+/// How many that agree are a quorum of any of the shards; none where one of them has two sets.
+fn quorum(places: &[(Shard, Place)]) -> Option<usize> {
+    let quorum =
+        |(_, place): &(Shard, Place)| (!place.sets.is_joint()).then(|| place.sets.quorum(0));
+    places.iter().map(quorum).try_fold(1, |most, quorum| Some(most.max(quorum?)))
 }

@@ -1,16 +1,31 @@
 //! What all devices of the index have to be told, or asked, about a bucket (rule M2).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
-use martlet_protocol::backend::{BucketFence, ListRequest, ListStart};
+use martlet_protocol::backend::{BucketFence, ListRequest, ListStart, Want};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::key::index_placement;
-use martlet_protocol::{Backend, DeviceId, Error, Level, RegisterKind, Result, Shard};
+use martlet_protocol::{
+    Backend, DeviceId, Error, Level, RegisterKey, RegisterKind, Result, Shard, Term,
+};
+use tokio::time::Instant;
 
-use crate::index::Place;
+use crate::index::{Place, call_in_time};
 use crate::store::Inner;
 use crate::walk::{Paths, Walk};
+
+/// What a device made of a fence.
+struct Told {
+    device: DeviceId,
+    /// It has it.
+    is_fenced: bool,
+    /// It was at no later term once it had it, and has a vote.
+    counts: bool,
+    /// It was at a later one.
+    outdated: Option<Error>,
+}
 
 impl Inner {
     /// Calls every device of the index at once.
@@ -23,33 +38,66 @@ impl Inner {
         F: Future<Output = Result<T>> + Send,
     {
         let cluster = self.cluster();
-        let place = Place::of(cluster.clone(), 0);
         let calls = cluster.index().devices().iter().map(|device| {
             let (device, call) = (device.id, call.clone());
-            let reply = place.call(device, self.call_time(), move |node| call(device, node));
+            let most = self.call_time();
+            let reply = call_in_time(&cluster, device, most, move |node| call(device, node));
             async move { (device, reply.await) }
         });
         join_all(calls).await
     }
 
     /// Tells every device of the index which generation of a bucket it takes. Complete once a
-    /// quorum of the primaries of every shard hold it; whether all devices do.
+    /// quorum of each set of every shard holds it; whether all devices do.
     pub(super) async fn fence(&self, bucket: &Bucket, open: bool) -> Result<bool> {
-        let fence = BucketFence { bucket: bucket.id, generation: bucket.generation, open };
-        let told =
-            self.call_all(move |device, node| async move { node.fence(device, fence).await }).await;
-        let holds =
-            |device: &DeviceId| told.iter().any(|(told, reply)| told == device && reply.is_ok());
-        let cluster = self.cluster();
-        for shard in (0..bucket.index_shards).map(Shard) {
-            let place = Place::of(cluster.clone(), index_placement(bucket.id, shard));
-            let holders = place.primaries.iter().filter(|device| holds(device)).count();
-            if holders < place.needed() {
+        let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
+        loop {
+            let place = self.place_at(index_placement(bucket.id, Shard(0)))?;
+            let told = self.tell_fence(bucket, open, place.term).await;
+            if self.is_fenced(bucket, &told, place.term)? {
+                return Ok(told.iter().all(|told| told.is_fenced));
+            }
+            let refusal = told.iter().find_map(|told| told.outdated.as_ref());
+            if Instant::now() >= deadline || !self.has_moved_on_after(&place, refusal).await {
                 let message = "too few replicas know of the bucket's change";
                 return Err(Error::unavailable(message));
             }
         }
-        Ok(told.iter().all(|(_, reply)| reply.is_ok()))
+    }
+
+    /// A fence has no term of its own: that it was told in time for those who decide at `term`, a
+    /// read of anything behind it shows (rule P1).
+    async fn tell_fence(&self, bucket: &Bucket, open: bool, term: Term) -> Vec<Told> {
+        let fence = BucketFence { bucket: bucket.id, generation: bucket.generation, open };
+        let key = Arc::new(RegisterKey::object(bucket.id, bucket.index_shards, "any"));
+        let told = self.call_all(move |device, node| {
+            let key = key.clone();
+            async move {
+                node.fence(device, fence).await?;
+                Ok(node.read(device, &key, Want::Entry, term).await.map(drop))
+            }
+        });
+        let told = told.await.into_iter().map(|(device, told)| {
+            let (is_fenced, counts) = (told.is_ok(), matches!(told, Ok(Ok(()))));
+            let outdated = told.ok().and_then(Result::err).filter(|e| e.newer_term().is_some());
+            if let Some(error) = &outdated {
+                self.learn(error);
+            }
+            Told { device, is_fenced, counts, outdated }
+        });
+        told.collect()
+    }
+
+    fn is_fenced(&self, bucket: &Bucket, told: &[Told], term: Term) -> Result<bool> {
+        let cluster = self.cluster();
+        let counting = told.iter().filter(|told| told.counts).map(|told| told.device);
+        for shard in (0..bucket.index_shards).map(Shard) {
+            let place = Place::of(cluster.clone(), term, index_placement(bucket.id, shard))?;
+            if !place.has_quorum(counting.clone()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Refuses unless every device says that it keeps nothing of a bucket for others.
@@ -62,6 +110,7 @@ impl Inner {
 
     /// Refuses unless every device says that it keeps none of these registers for others.
     pub(crate) async fn check_nothing_kept(&self, paths: Paths) -> Result<()> {
+        let place = self.place_at(index_placement(paths.bucket, Shard(0)))?;
         let request = Arc::new(ListRequest {
             bucket: paths.bucket,
             shards: paths.shards,
@@ -70,6 +119,7 @@ impl Inner {
             start: ListStart::First,
             limit: 1,
             fold: None,
+            term: place.term,
         });
         let kept = self.call_all(move |device, node| {
             let request = request.clone();
@@ -87,7 +137,7 @@ impl Inner {
     /// Whether a bucket holds no object, by a quorum of every shard.
     pub(super) async fn is_empty(&self, bucket: &Bucket) -> Result<bool> {
         let paths = Paths::all(bucket, RegisterKind::Object);
-        let mut walk = Walk::new(self, &paths, ListStart::First, 100, Level::Strict);
+        let mut walk = Walk::new(self, &paths, ListStart::First, 100, Level::Strict)?;
         while let Some((_, entry)) = walk.next().await? {
             if !entry.value.is_tombstone() {
                 return Ok(false);

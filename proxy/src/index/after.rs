@@ -6,7 +6,7 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::{Error, Given, Level, RegisterKey, Result};
 use tokio::time::{Instant, sleep};
 
-use super::place::{Calls, Role, place_of};
+use super::place::{Calls, Role};
 use super::read::{Seen, newest, order};
 use crate::session::ReadAfter;
 use crate::store::Inner;
@@ -62,15 +62,15 @@ impl Inner {
     ) -> Option<(RegisterView, Given)> {
         let cluster = self.cluster();
         let everyone: Vec<_> = cluster.index().devices().iter().map(|device| device.id).collect();
-        let place = place_of(cluster, key);
+        let place = self.place_of(key).ok()?;
         let mut calls = Calls::new();
-        for &device in &place.primaries {
-            self.ask(&mut calls, &place, (device, Role::Primary), key, want);
+        for device in place.members() {
+            self.ask(&mut calls, &place, (device, Role::Member), key, want);
         }
         for device in everyone {
             self.ask(&mut calls, &place, (device, Role::Handoff), key, want);
         }
-        let seen = all(&mut calls, Instant::now() + self.patience()).await?;
+        let seen = self.all(&mut calls, Instant::now() + self.patience()).await?;
         let best = newest(&seen)?;
         if order(&best.view) >= token.stamp {
             // Short of a quorum, a strict reader may not have it.
@@ -82,16 +82,16 @@ impl Inner {
         }
         self.read_given(key, want, Level::Strict).await.ok()
     }
-}
 
-/// The replies of all, or none.
-async fn all(calls: &mut Calls<RegisterView>, deadline: Instant) -> Option<Vec<Seen>> {
-    let mut seen = Vec::with_capacity(calls.waiting().len());
-    loop {
-        match calls.next(deadline).await {
-            Ok(Some((device, role, Ok(view)))) => seen.push(Seen { device, role, view }),
-            Ok(None) => return Some(seen),
-            Ok(Some((_, _, Err(_)))) | Err(_) => return None,
+    /// The replies of all, or none.
+    async fn all(&self, calls: &mut Calls<RegisterView>, deadline: Instant) -> Option<Vec<Seen>> {
+        let mut seen = Vec::with_capacity(calls.waiting().len());
+        loop {
+            match self.reply(calls, deadline).await {
+                Ok(Some((device, role, Ok(view)))) => seen.push(Seen { device, role, view }),
+                Ok(None) => return Some(seen),
+                Ok(Some((_, _, Err(_)))) | Err(_) => return None,
+            }
         }
     }
 }

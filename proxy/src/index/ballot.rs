@@ -11,8 +11,8 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::{Error, RegisterKey, Result, Stamp};
 use tokio::time::Instant;
 
-use super::place::{Calls, Place, Role, place_of};
-use super::verdicts::Verdicts;
+use super::place::{Calls, Place, Role};
+use super::verdicts::{Verdicts, put};
 use super::{Failed, Intent, Landed, Proposal, ROUNDS, Step, entry_write, unknown_outcome, winner};
 use crate::quorum::{Progress, QuorumTally};
 use crate::store::Inner;
@@ -34,25 +34,24 @@ impl Inner {
         evaluate: &mut (dyn FnMut(&RegisterView) -> crate::Result<Step> + Send),
     ) -> Result<Landed, Failed> {
         let _turn = self.ballots.lock(intent.key).await;
-        let place = place_of(self.cluster(), intent.key);
         let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
-        let mut maybe_written = false;
-        let mut failure = None;
-        let mut floor = Stamp::ZERO;
+        let (mut maybe_written, mut failure, mut floor) = (false, None, Stamp::ZERO);
         for round in 0..ROUNDS {
             if round > 0 && !back_off(round, deadline).await {
                 break;
             }
+            let clean = |error: Error| Failed { maybe_written, ..Failed::clean(error) };
+            let place = self.place_of(intent.key).map_err(clean)?;
             let ballot = self.stamps.issue_above(floor);
-            let promised = self.promise(&place, intent.key, ballot).await;
-            let promised =
-                promised.map_err(|error| Failed { maybe_written, ..Failed::clean(error) })?;
-            let (view, agree) = match promised {
-                Promised::By(view, agree) => (view, agree),
-                Promised::Behind(above) => {
+            let (view, agree) = match self.promise(&place, intent.key, ballot).await {
+                Ok(Promised::By(view, agree)) => (view, agree),
+                Ok(Promised::Behind(above)) => {
                     floor = above;
                     continue;
                 }
+                // Promises of one term say nothing at another.
+                Err(error) if self.has_moved_on_after(&place, Some(&error)).await => continue,
+                Err(error) => return Err(clean(error)),
             };
             let own = view.entry.as_ref().filter(|entry| entry.write_id == intent.write_id);
             let proposal = match own {
@@ -74,20 +73,22 @@ impl Inner {
                     Err(error) => return Err(Failed::clean(error)),
                 },
             };
-            let write = entry_write(intent, ballot, WriteMode::Accept, proposal);
+            let write = entry_write(intent, place.term, (ballot, WriteMode::Accept), proposal);
             intent.claim();
             let verdicts = self.tell(&place, &write).await;
-            if verdicts.is_met_by(verdicts.stored) {
+            if verdicts.is_stored() {
                 return Ok(Landed::At(ballot));
             }
             if !verdicts.untouched() {
                 maybe_written = true;
-                failure = verdicts.unknown;
+                put(&mut failure, verdicts.into_error());
                 continue;
             }
             match verdicts {
                 Verdicts { fenced: true, .. } => return Ok(Landed::Fenced),
                 Verdicts { behind: Some(above), .. } => floor = above,
+                Verdicts { outdated, .. }
+                    if self.has_moved_on_after(&place, outdated.as_ref()).await => {}
                 verdicts => return Err(Failed::clean(verdicts.into_error())),
             }
         }
@@ -99,23 +100,23 @@ impl Inner {
 
     async fn promise(&self, place: &Place, key: &RegisterKey, ballot: Stamp) -> Result<Promised> {
         let mut calls = Calls::new();
-        for &device in &place.primaries {
-            let key = key.clone();
+        for device in place.members() {
+            let (key, term) = (key.clone(), place.term);
             let call = move |node: Arc<dyn Backend>| async move {
-                node.promise(device, &key, ballot).await
+                node.promise(device, &key, ballot, term).await
             };
-            calls.push(device, Role::Primary, place.call(device, self.call_time(), call));
+            calls.push(device, Role::Member, place.call(device, self.call_time(), call));
         }
         let began = Instant::now();
-        let mut tally = QuorumTally::majority(place.primaries.len());
+        let mut tally = QuorumTally::new(&place.sets);
         let (mut views, mut behind, mut failure) = (Vec::new(), None, None);
         while tally.progress() == Progress::Undecided {
             let deadline = self.give_up_at(&calls, began);
-            let Ok(Some((_, _, reply))) = self.reply(&mut calls, deadline).await else {
+            let Ok(Some((device, _, reply))) = self.reply(&mut calls, deadline).await else {
                 self.note_silence(&calls, began);
                 break;
             };
-            tally.push(reply.is_ok());
+            tally.push(device, reply.is_ok());
             match reply {
                 Ok(PromiseReply::Promised(view)) => views.push(view),
                 Ok(PromiseReply::Behind(floor)) => behind = behind.max(Some(floor)),
@@ -139,9 +140,9 @@ impl Inner {
         let Some(Entry { write_id, value, .. }) = found.entry else { return };
         let proposal = Proposal::again(value, found.inline);
         let theirs = Intent { write_id, ..intent };
-        let verdicts =
-            self.tell(place, &entry_write(theirs, ballot, WriteMode::Accept, proposal)).await;
-        if !verdicts.is_met_by(verdicts.stored) {
+        let write = entry_write(theirs, place.term, (ballot, WriteMode::Accept), proposal);
+        let verdicts = self.tell(place, &write).await;
+        if !verdicts.is_stored() {
             let error = verdicts.into_error();
             tracing::debug!(%error, "a write of another could not be finished");
         }

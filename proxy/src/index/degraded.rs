@@ -42,8 +42,7 @@ impl Inner {
         let Some(best) = newest(&seen) else { return Err(failure) };
         if is_absent(&best.view) {
             let knows = |seen: &&Seen| seen.role != Role::Handoff || seen.view.entry.is_some();
-            let holders = seen.iter().filter(knows);
-            if place.nodes(holders.map(|seen| seen.device)) < place.needed() {
+            if !place.has_nodes(&seen.iter().filter(knows).map(|seen| seen.device)) {
                 return Err(failure);
             }
         }
@@ -56,27 +55,27 @@ impl Inner {
         }
     }
 
-    /// Keeps a write for primaries that are out, on handoffs, until as many nodes hold it as make
-    /// up a quorum. `holders` have it already.
+    /// Keeps a write for members that are out, on handoffs, until as many nodes hold it as make up a
+    /// quorum of each set. `holders` have it already.
     pub(super) async fn hand_off(
         &self,
         place: &Place,
         write: &EntryWrite,
         mut holders: Vec<DeviceId>,
     ) -> Result<()> {
-        let needed = place.needed();
         let (last, first): (Vec<_>, Vec<_>) =
             place.handoffs().partition(|device| self.silent.is_shunned(*device));
         let mut left = first.into_iter().chain(last);
         let mut asked: Vec<DeviceId> = Vec::new();
         let mut calls = Calls::new();
         let mut failure = None;
-        while place.nodes(holders.iter().copied()) < needed {
-            while place.nodes(holders.iter().chain(&asked).copied()) < needed
+        while !place.has_nodes(&holders.iter().copied()) {
+            while !place.has_nodes(&holders.iter().chain(&asked).copied())
                 && let Some(device) = left.next()
             {
                 let with = holders.iter().chain(&asked).copied();
-                if place.nodes(with.clone()) == place.nodes(with.chain([device])) {
+                if place.lacking_nodes(&with) == place.lacking_nodes(&with.clone().chain([device]))
+                {
                     continue;
                 }
                 asked.push(device);

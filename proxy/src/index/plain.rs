@@ -6,14 +6,20 @@
 //!
 //! A write is stamped by the clock alone, in the hope that nothing newer is there. At a key where
 //! that hope failed lately it is made by a ballot, which is exact.
+//!
+//! A write that met a newer term is sent once more, the same stamp and write id, to those who decide
+//! at that one.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use martlet_protocol::backend::{EntryWrite, RegisterView};
 use martlet_protocol::entry::Value;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{Error, Given, Level, Stamp};
+use tokio::time::Instant;
 
-use super::place::{Place, place_of};
+use super::place::Place;
 use super::verdicts::Verdicts;
 use super::{Failed, Intent, Landed, Proposal, ROUNDS, Step, entry_write, unknown_outcome};
 use crate::store::Inner;
@@ -27,9 +33,9 @@ impl Inner {
         inline: Option<&Bytes>,
         keep_body: bool,
     ) -> Result<Landed, Failed> {
-        let place = place_of(self.cluster(), intent.key);
+        let mut place = self.place_of(intent.key).map_err(Failed::clean)?;
         let proposal = || Proposal { value: value.clone(), inline: inline.cloned(), keep_body };
-        if place.primaries.len() > 1 && self.contended.is_marked(intent.key) {
+        if !place.is_alone() && self.contended.is_marked(intent.key) {
             let landed = self.decide(intent, &mut |_| Ok(Step::Write(proposal()))).await;
             // Short of a quorum, handoffs may yet take it.
             match landed {
@@ -37,20 +43,31 @@ impl Inner {
                 landed => return landed,
             }
         }
-        let mut floor = Stamp::ZERO;
+        let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
+        let (mut floor, mut sent) = (Stamp::ZERO, None);
         for _ in 0..ROUNDS {
-            let order = self.stamps.issue_above(floor);
-            let write = entry_write(intent, order, WriteMode::Fresh, proposal());
+            let order = sent.unwrap_or_else(|| self.stamps.issue_above(floor));
+            let write = entry_write(intent, place.term, (order, WriteMode::Fresh), proposal());
             intent.claim();
-            let verdicts = self.tell(&place, &write).await;
-            if verdicts.is_met_by(verdicts.stored + verdicts.superseded) {
+            let mut verdicts = self.tell(&place, &write).await;
+            if verdicts.is_taken() {
                 return Ok(Landed::At(order));
             }
-            if verdicts.behind.is_some() && verdicts.replicas > 1 {
+            if sent.is_some() {
+                verdicts.were_sent_before();
+            }
+            if Instant::now() < deadline
+                && self.has_moved_on_after(&place, verdicts.outdated.as_ref()).await
+            {
+                sent = (!verdicts.untouched()).then_some(order);
+                place = self.place_of(intent.key).map_err(|error| given_up(sent, error))?;
+                continue;
+            }
+            if verdicts.behind.is_some() && !place.is_alone() {
                 self.contended.mark(intent.key);
             }
             if !verdicts.untouched() {
-                if verdicts.is_met_by(verdicts.answered) && verdicts.replicas > 1 {
+                if verdicts.is_answered() && !place.is_alone() {
                     return self.settle_plain(intent, order, &proposal()).await;
                 }
                 return self.write_degraded(&place, intent, &write, verdicts).await;
@@ -69,29 +86,33 @@ impl Inner {
                 verdicts => return Err(Failed::clean(verdicts.into_error())),
             }
         }
-        Err(Failed::clean(Error::unavailable("too many writes at once to this key")))
+        Err(given_up(sent, Error::unavailable("too many writes at once to this key")))
     }
 
     /// A plain write that no quorum of primaries has said anything about.
     ///
-    /// One that a primary refused as too low is not stamped again: those who are silent may have
-    /// taken it, and it would come back over what they take next (rule R4).
+    /// One that a device of a later term refused is not for others to keep: those who decide now are
+    /// there, and this proxy's ring does not know them. One that was refused as too low is not
+    /// stamped again: those who are silent may have taken it, and it would come back over what they
+    /// take next (rule R4).
     async fn write_degraded(
         &self,
         place: &Place,
         intent: Intent<'_>,
         write: &EntryWrite,
-        verdicts: Verdicts,
+        verdicts: Verdicts<'_>,
     ) -> Result<Landed, Failed> {
         if let Some(above) = verdicts.behind {
             // The next write of this proxy shall not meet the same.
             self.stamps.issue_above(above);
         }
-        if intent.level == Level::Strict || verdicts.fenced || verdicts.behind.is_some() {
+        let is_refused =
+            verdicts.fenced || verdicts.behind.is_some() || verdicts.outdated.is_some();
+        if intent.level == Level::Strict || is_refused {
             let (fenced, maybe_written) = (verdicts.fenced, !verdicts.untouched());
             return Err(Failed { error: verdicts.into_error().into(), maybe_written, fenced });
         }
-        match self.hand_off(place, write, verdicts.holders.clone()).await {
+        match self.hand_off(place, write, verdicts.holders()).await {
             Ok(()) => {
                 self.note(Given::Degraded);
                 Ok(Landed::At(write.entry.order))
@@ -129,4 +150,9 @@ impl Inner {
             Err(failed) => Err(Failed { maybe_written: true, ..failed }),
         }
     }
+}
+
+/// A write that is not tried again; some replica may have it if it was sent at an earlier term.
+fn given_up(sent: Option<Stamp>, error: Error) -> Failed {
+    Failed { maybe_written: sent.is_some(), ..Failed::clean(error) }
 }

@@ -1,17 +1,19 @@
 //! Reads of registers at a level (rule R5).
 //!
-//! As many primaries are asked as make a quorum, one of them for the bytes; one more after a while
-//! that most replies don't take, or at once where a reply fails or differs. The answer is what a
-//! quorum holds: where the newest entry isn't on one yet, it is brought there first.
+//! As many members are asked as make a quorum of each set, one of them for the bytes; more after a
+//! while that most replies don't take, or at once where a reply fails or differs. The answer is what
+//! a quorum holds: where the newest entry isn't on one yet, it is brought there first. Where a
+//! newer term is met on the way, all is asked again at that one.
 
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::Body;
 use martlet_protocol::{DeviceId, Error, Given, Level, RegisterKey, Result, Stamp, WriteId};
 use tokio::time::Instant;
 
-use super::place::{Calls, Place, Role, place_of};
+use super::asking::Asking;
+use super::place::{Calls, Place, Role};
 use crate::store::Inner;
 
 /// What one device said.
@@ -49,16 +51,23 @@ pub(super) fn newest(seen: &[Seen]) -> Option<&Seen> {
     seen.iter().max_by_key(|seen| (identity(&seen.view), seen.view.inline.is_some()))
 }
 
-/// What `needed` devices agree on: the newest of all. A key that is absent for all is absent,
+/// Whether a quorum of each set has spoken.
+fn enough(place: &Place, seen: &[Seen]) -> bool {
+    place.has_quorum(seen.iter().map(|seen| seen.device))
+}
+
+/// Whether a quorum of each set agrees on the newest of all. A key that is absent for all is absent,
 /// whether there are tombstones or not.
-fn agreed(seen: &[Seen], needed: usize) -> Option<&RegisterView> {
-    if seen.len() < needed {
-        return None;
-    }
-    let newest = &newest(seen)?.view;
-    let holders = seen.iter().filter(|seen| identity(&seen.view) == identity(newest)).count();
+fn agreed(place: &Place, seen: &[Seen]) -> bool {
+    let Some(Seen { view: newest, .. }) = newest(seen) else { return false };
+    let holders = seen.iter().filter(|seen| identity(&seen.view) == identity(newest));
     let all_absent = || seen.iter().all(|seen| is_absent(&seen.view));
-    (holders >= needed || all_absent()).then_some(newest)
+    enough(place, seen) && (place.has_quorum(holders.map(|seen| seen.device)) || all_absent())
+}
+
+/// Of two failures the one that says more: that a device is at a later term.
+pub(crate) fn weightier(held: Option<Error>, error: Error) -> Error {
+    held.filter(|held| held.newer_term().is_some()).unwrap_or(error)
 }
 
 /// Whether bytes that were asked for are missing from a view.
@@ -97,27 +106,48 @@ impl Inner {
         want: Want,
         level: Level,
     ) -> Result<(RegisterView, Given)> {
-        let place = place_of(self.cluster(), key);
+        let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
+        loop {
+            let place = self.place_of(key)?;
+            let read = self.read_at(&place, key, want, level).await;
+            if let Err(error) = &read
+                && Instant::now() < deadline
+                && self.has_moved_on_after(&place, Some(error)).await
+            {
+                tracing::debug!(%error, "a read goes by a newer term");
+                continue;
+            }
+            return read;
+        }
+    }
+
+    /// The same at one term; an error where a newer one came in the middle.
+    async fn read_at(
+        &self,
+        place: &Place,
+        key: &RegisterKey,
+        want: Want,
+        level: Level,
+    ) -> Result<(RegisterView, Given)> {
         if level == Level::Any
-            && place.primaries.len() > 1
-            && let Some(view) = self.read_any(&place, key, want).await
+            && !place.is_alone()
+            && let Some(view) = self.read_any(place, key, want).await
         {
             return Ok((view, Given::Any));
         }
-        match self.read_primaries(&place, key, want).await {
-            Sight::Quorum(view) => Ok((view, Given::Quorum)),
-            Sight::Differ(seen) => match self.settle(&place, key, want, &seen).await {
-                Ok(view) => Ok((view, Given::Quorum)),
-                Err(error) if level == Level::Strict => Err(error),
-                Err(error) => {
-                    self.read_degraded(&place, key, want, (seen, Calls::new(), error)).await
-                }
+        let (seen, calls, error) = match self.read_members(place, key, want).await {
+            Sight::Quorum(view) => return Ok((view, Given::Quorum)),
+            Sight::Differ(seen) => match self.settle(place, key, want, &seen).await {
+                Ok(view) => return Ok((view, Given::Quorum)),
+                Err(error) => (seen, Calls::new(), error),
             },
-            Sight::Short(_, _, error) if level == Level::Strict => Err(error),
-            Sight::Short(seen, calls, error) => {
-                self.read_degraded(&place, key, want, (seen, calls, error)).await
-            }
+            Sight::Short(seen, calls, error) => (seen, calls, error),
+        };
+        // Whoever decides at a later term is there: others may not answer in their place.
+        if level == Level::Strict || error.newer_term().is_some() || self.has_moved_on(place) {
+            return Err(error);
         }
+        self.read_degraded(place, key, want, (seen, calls, error)).await
     }
 
     pub(super) fn ask(
@@ -128,91 +158,67 @@ impl Inner {
         key: &RegisterKey,
         want: Want,
     ) {
-        let key = key.clone();
+        let (key, term) = (key.clone(), place.term);
         let call = place.call(device, self.call_time(), move |node| async move {
             match role {
-                Role::Primary | Role::Previous => node.read(device, &key, want).await,
+                Role::Member | Role::Previous => node.read(device, &key, want, term).await,
                 Role::Handoff => node.read_hint(device, &key, want).await,
             }
         });
         calls.push(device, role, call);
     }
 
-    /// The primaries in the order in which this read asks them: each is the first in its turn, and
-    /// those who failed lately are the last.
-    fn in_turn(&self, place: &Place) -> impl Iterator<Item = DeviceId> + use<> {
-        let mut primaries = place.primaries.clone();
-        if primaries.len() > 1 {
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % primaries.len();
-            primaries.rotate_left(turn);
-            let shunned: Vec<_> = primaries.iter().map(|d| self.silent.shuns(*d)).collect();
-            if shunned.contains(&true) {
-                let mut shunned = shunned.into_iter();
-                let (last, first): (Vec<_>, _) =
-                    primaries.into_iter().partition(|_| shunned.next() == Some(true));
-                primaries = first;
-                primaries.extend(last);
-            }
-        }
-        primaries.into_iter()
-    }
-
-    /// Asks the primaries until a quorum agrees, differs, or can't be had soon.
-    pub(super) async fn read_primaries(
-        &self,
-        place: &Place,
-        key: &RegisterKey,
-        want: Want,
-    ) -> Sight {
-        let needed = place.needed();
+    /// Asks those who decide until a quorum of each set agrees, differs, or can't be had soon.
+    pub(super) async fn read_members(&self, place: &Place, key: &RegisterKey, want: Want) -> Sight {
         let began = Instant::now();
-        let mut left = self.in_turn(place);
-        let mut calls = Calls::new();
-        let mut ask = |calls: &mut Calls<RegisterView>, want| {
-            let Some(device) = left.next() else { return false };
-            self.ask(calls, place, (device, Role::Primary), key, want);
-            true
-        };
-        for at in 0..needed {
-            ask(&mut calls, if at == 0 { want } else { Want::Entry });
-        }
+        let mut asking = Asking::new(self, place, key);
+        asking.ask(&[], [want, Want::Entry]);
         let mut wake = began + self.hedge_time();
-        let (mut seen, mut failure) = (Vec::with_capacity(needed), None);
+        let (mut seen, mut failed, mut failure) = (Vec::new(), Vec::new(), None);
         loop {
-            match self.reply(&mut calls, wake).await {
+            match self.reply(&mut asking.calls, wake).await {
                 Ok(Some((device, role, Ok(view)))) => {
                     seen.push(Seen { device, role, view });
-                    if agreed(&seen, needed).is_some() {
-                        self.note_silence(&calls, began);
+                    if agreed(place, &seen) {
+                        self.note_silence(&asking.calls, began);
                         return self.with_bytes(place, key, want, seen).await;
                     }
-                    if seen.len() >= needed {
+                    if enough(place, &seen) {
                         // They differ: the others may tell without a round of writes.
-                        while ask(&mut calls, want) {}
+                        asking.ask_all(want);
                         wake = Instant::now() + self.hedge_time();
                     }
                 }
-                Ok(Some((_, _, Err(error)))) => {
-                    failure = Some(error);
-                    ask(&mut calls, want);
+                Ok(Some((device, _, Err(error)))) => {
+                    let is_over = error.newer_term().is_some() && self.has_moved_on(place);
+                    failure = Some(weightier(failure, error));
+                    if is_over {
+                        break;
+                    }
+                    failed.push(device);
+                    asking.ask(&failed, [want, want]);
                 }
                 Ok(None) => break,
-                Err(_) if seen.len() >= needed => break,
-                Err(_) if ask(&mut calls, want) => wake = Instant::now() + self.hedge_time(),
+                Err(_) if enough(place, &seen) => break,
                 Err(_) => {
-                    wake = self.give_up_at(&calls, began);
+                    let silent = [asking.calls.waiting(), &failed].concat();
+                    wake = if asking.ask(&silent, [want, want]) {
+                        Instant::now() + self.hedge_time()
+                    } else {
+                        self.give_up_at(&asking.calls, began)
+                    };
                     if wake <= Instant::now() {
                         break;
                     }
                 }
             }
         }
-        self.note_silence(&calls, began);
-        if seen.len() >= needed {
+        self.note_silence(&asking.calls, began);
+        if enough(place, &seen) && !self.has_moved_on(place) {
             return Sight::Differ(seen);
         }
         let none = || Error::unavailable("too few replicas of the register answer");
-        Sight::Short(seen, calls, failure.unwrap_or_else(none))
+        Sight::Short(seen, asking.calls, failure.unwrap_or_else(none))
     }
 
     /// What was agreed on, with bytes from whoever has them if those who agreed were not asked.
@@ -247,7 +253,7 @@ impl Inner {
         for holder in holders {
             let mut calls = Calls::new();
             self.ask(&mut calls, place, (holder.device, holder.role), key, Want::EntryAndInline);
-            let reply = calls.next(Instant::now() + self.patience()).await;
+            let reply = self.reply(&mut calls, Instant::now() + self.patience()).await;
             if let Ok(Some((_, _, Ok(view)))) = reply
                 && identity(&view) == identity(&best.view)
             {
@@ -259,15 +265,15 @@ impl Inner {
 
     /// The first good replica that has it; none where one says that it isn't there, or all fail.
     async fn read_any(&self, place: &Place, key: &RegisterKey, want: Want) -> Option<RegisterView> {
-        let mut left = self.in_turn(place);
+        let mut left = self.in_turn(place).into_iter();
         let mut calls = Calls::new();
         let patience = Instant::now() + self.patience();
         loop {
             if let Some(device) = left.next() {
-                self.ask(&mut calls, place, (device, Role::Primary), key, want);
+                self.ask(&mut calls, place, (device, Role::Member), key, want);
             }
             let wake = (Instant::now() + self.hedge_time()).min(patience);
-            match calls.next(wake).await {
+            match self.reply(&mut calls, wake).await {
                 Ok(Some((_, _, Ok(view)))) => return Some(view).filter(|view| !is_absent(view)),
                 Ok(None) => return None,
                 Err(_) if Instant::now() >= patience => return None,

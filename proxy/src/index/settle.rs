@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::place::{Calls, Place, Role};
 use super::read::{Seen, identity, lacks_bytes, newest};
 use super::{Failed, Intent, Landed, Step};
+use crate::quorum::QuorumTally;
 use crate::store::Inner;
 
 impl Inner {
@@ -53,10 +54,10 @@ impl Inner {
         inline: Option<Bytes>,
     ) -> bool {
         let mut calls = Calls::new();
-        let mut holders = 0;
+        let mut holders = QuorumTally::new(&place.sets);
         for seen in seen {
             if identity(&seen.view) == Some((entry.order, entry.write_id)) {
-                holders += 1;
+                holders.push(seen.device, true);
                 continue;
             }
             let write = EntryWrite {
@@ -68,16 +69,18 @@ impl Inner {
                 commit_by_ms: u64::MAX,
                 // Who took it first-hand knows what it left behind.
                 keep_body: true,
+                term: place.term,
             };
             let device = seen.device;
             let call = move |node: Arc<dyn Backend>| async move { node.write(device, write).await };
-            calls.push(device, Role::Primary, place.call(device, self.call_time(), call));
+            calls.push(device, Role::Member, place.call(device, self.call_time(), call));
         }
         let deadline = Instant::now() + self.patience();
-        while holders < place.needed() {
-            match calls.next(deadline).await {
-                Ok(Some((_, _, Ok(WriteReply::Stored)))) => holders += 1,
-                Ok(Some(_)) => {}
+        while !holders.is_met() {
+            match self.reply(&mut calls, deadline).await {
+                Ok(Some((device, _, reply))) => {
+                    holders.push(device, matches!(reply, Ok(WriteReply::Stored)));
+                }
                 Ok(None) | Err(_) => return false,
             }
         }

@@ -2,14 +2,18 @@
 
 use martlet_protocol::backend::WriteReply;
 use martlet_protocol::{DeviceId, Error, ErrorKind, Result, Stamp};
+use martlet_ring::Sets;
 
-/// The replies of the primaries to one write.
-#[derive(Default)]
-pub(super) struct Verdicts {
+use crate::quorum::QuorumTally;
+
+/// The replies of those who decide to one write.
+pub(super) struct Verdicts<'a> {
+    /// Who has it.
+    stored: QuorumTally<'a>,
     /// Who has it, or counts as having had it.
-    pub(super) holders: Vec<DeviceId>,
-    pub(super) stored: usize,
-    pub(super) superseded: usize,
+    taken: QuorumTally<'a>,
+    /// Who said what they made of it.
+    answered: QuorumTally<'a>,
     pub(super) behind: Option<Stamp>,
     pub(super) fenced: bool,
     pub(super) out_of_time: bool,
@@ -17,29 +21,39 @@ pub(super) struct Verdicts {
     pub(super) refused: Option<Error>,
     /// A replica was not reached.
     pub(super) unreached: Option<Error>,
-    /// Replicas that said what they made of it.
-    pub(super) answered: usize,
-    pub(super) replicas: usize,
+    /// A replica is at a later term.
+    pub(super) outdated: Option<Error>,
 }
 
-impl Verdicts {
-    pub(super) fn of(replicas: usize) -> Self {
-        Self { replicas, ..Self::default() }
+impl<'a> Verdicts<'a> {
+    pub(super) fn of(sets: &'a Sets) -> Self {
+        let none = || QuorumTally::new(sets);
+        Self {
+            stored: none(),
+            taken: none(),
+            answered: none(),
+            behind: None,
+            fenced: false,
+            out_of_time: false,
+            unknown: None,
+            refused: None,
+            unreached: None,
+            outdated: None,
+        }
     }
 
     /// Counts the reply of one replica.
     pub(super) fn push(&mut self, device: DeviceId, reply: Result<WriteReply>) {
         if let Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Behind(_)) = &reply {
-            self.answered += 1;
+            self.answered.push(device, true);
         }
         match reply {
             Ok(WriteReply::Stored) => {
-                self.stored += 1;
-                self.holders.push(device);
+                self.stored.push(device, true);
+                self.taken.push(device, true);
             }
             Ok(WriteReply::Superseded) => {
-                self.superseded += 1;
-                self.holders.push(device);
+                self.taken.push(device, true);
             }
             Ok(WriteReply::Behind(floor)) => {
                 self.behind = Some(self.behind.unwrap_or(floor).max(floor));
@@ -50,10 +64,11 @@ impl Verdicts {
             Ok(WriteReply::Unvoted) => {
                 self.unknown = Some(Error::unavailable("a replica that has it has no vote"));
             }
+            Err(error) if error.newer_term().is_some() => self.outdated = Some(error),
             Err(error) if error.kind() == ErrorKind::Invalid => self.refused = Some(error),
-            Err(error) if error.had_no_effect() => self.unreached = Some(error),
+            Err(error) if error.had_no_effect() => put(&mut self.unreached, error),
             // Also of a full device: its log may have run out of space in mid-record.
-            Err(error) => self.unknown = Some(error),
+            Err(error) => put(&mut self.unknown, error),
         }
     }
 
@@ -63,22 +78,104 @@ impl Verdicts {
         self.unknown.get_or_insert_with(error);
     }
 
-    pub(super) fn is_met_by(&self, yes: usize) -> bool {
-        self.replicas > 0 && yes > self.replicas / 2
+    /// Whether a quorum of each set has it.
+    pub(super) fn is_stored(&self) -> bool {
+        self.stored.is_met()
+    }
+
+    /// Whether a quorum of each set has it, or counts as having had it.
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken.is_met()
+    }
+
+    /// Whether a quorum of each set said what they made of it.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.is_met()
+    }
+
+    /// Who has it, or counts as having had it.
+    pub(super) fn holders(&self) -> Vec<DeviceId> {
+        self.taken.yes().to_vec()
+    }
+
+    /// It was sent before, at an earlier term, and some replica may have it from there.
+    pub(super) fn were_sent_before(&mut self) {
+        let error = || Error::unavailable("a replica may have it from before");
+        self.unknown.get_or_insert_with(error);
     }
 
     /// Whether no replica can hold the write.
     pub(super) fn untouched(&self) -> bool {
-        self.stored == 0 && self.superseded == 0 && self.unknown.is_none()
+        self.taken.yes().is_empty() && self.unknown.is_none()
     }
 
-    pub(super) fn into_error(self) -> Error {
-        if let Some(error) = self.unknown.or(self.refused).or(self.unreached) {
+    /// Why it failed. That a replica is full is the reason only where no other one answers: it says
+    /// that nothing happened.
+    pub(super) fn into_error(mut self) -> Error {
+        if !self.answered.yes().is_empty() {
+            for slot in [&mut self.unknown, &mut self.unreached] {
+                let is_full = |error: &mut Error| error.kind() == ErrorKind::Full;
+                if let Some(error) = slot.take_if(is_full) {
+                    let message = format!("too few of the other replicas agree: {error}");
+                    *slot = Some(Error::unavailable(message));
+                }
+            }
+        }
+        if let Some(error) = self.unknown.or(self.refused).or(self.outdated).or(self.unreached) {
             return error;
         }
         if self.out_of_time {
             return Error::unavailable("the write came too late, or the clocks differ too much");
         }
         Error::unavailable("too few replicas took the write")
+    }
+}
+
+/// Keeps an error: that a replica is full says less than any other.
+pub(super) fn put(slot: &mut Option<Error>, error: Error) {
+    if slot.is_none() || error.kind() != ErrorKind::Full {
+        *slot = Some(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(replies: Vec<Result<WriteReply>>) -> (bool, ErrorKind) {
+        let sets = Sets::single(&[1, 2, 3].map(DeviceId));
+        let mut verdicts = Verdicts::of(&sets);
+        for (device, reply) in (1..).map(DeviceId).zip(replies) {
+            verdicts.push(device, reply);
+        }
+        (verdicts.untouched(), verdicts.into_error().kind())
+    }
+
+    fn full() -> Result<WriteReply> {
+        Err(Error::full("no room"))
+    }
+
+    #[test]
+    fn a_full_replica_is_the_reason_only_where_no_other_answers() {
+        let behind = || Ok(WriteReply::Behind(Stamp::ZERO));
+        assert_eq!(after(vec![full(), full(), full()]), (false, ErrorKind::Full));
+        for other in [Ok(WriteReply::Stored), behind()] {
+            assert_eq!(after(vec![full(), other, behind()]), (false, ErrorKind::Unavailable));
+        }
+        let gone = || Err(Error::unavailable("gone"));
+        assert_eq!(after(vec![full(), gone()]), (false, ErrorKind::Unavailable));
+        assert_eq!(after(vec![gone(), full()]), (false, ErrorKind::Unavailable));
+        // One that refused for lack of room before it did anything is as good as not reached.
+        let refused = || Err(Error::full("no room").without_effect("it looked first"));
+        assert_eq!(after(vec![refused(), refused(), refused()]), (true, ErrorKind::Full));
+        assert_eq!(after(vec![refused(), behind(), behind()]), (true, ErrorKind::Unavailable));
+        assert_eq!(after(vec![Ok(WriteReply::Stored), refused()]), (false, ErrorKind::Unavailable));
+    }
+
+    #[test]
+    fn p1_who_is_at_a_later_term_has_no_trace_of_the_write() {
+        let outdated = || Err(Error::outdated(martlet_protocol::Term(7)));
+        assert_eq!(after(vec![outdated(), outdated()]), (true, ErrorKind::Unavailable));
+        assert!(!after(vec![outdated(), Ok(WriteReply::Stored)]).0);
     }
 }

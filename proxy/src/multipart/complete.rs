@@ -116,6 +116,13 @@ impl Inner {
     ) -> Result<Written> {
         let upload = self.upload(place).await?;
         let chosen = match self.choose(place, &complete.parts).await {
+            // If nobody keeps a part for others any more, what was on its way has arrived.
+            Err(Error::InvalidPart(_)) if self.has_all_parts(place).await? => {
+                self.choose(place, &complete.parts).await
+            }
+            chosen => chosen,
+        };
+        let chosen = match chosen {
             Ok(chosen) => chosen,
             Err(error) => return self.not_chosen(place, error).await,
         };
@@ -165,17 +172,22 @@ impl Inner {
         }
     }
 
+    /// Whether an upload is still open, and every part of it that was acknowledged is where a walk
+    /// finds it; an error while one may be on its way.
+    async fn has_all_parts(&self, place: &Place<'_>) -> Result<bool> {
+        let is_open = self.upload(place).await?.state == UploadState::Open;
+        if is_open {
+            self.check_no_parts_kept(place).await?;
+        }
+        Ok(is_open)
+    }
+
     /// What to answer when the parts that a Complete names can't be chosen: another may have
-    /// completed the upload meanwhile and freed them, or one of them is on its way.
+    /// completed the upload meanwhile and freed them.
     async fn not_chosen(self: &Arc<Self>, place: &Place<'_>, error: Error) -> Result<Written> {
         let upload = self.upload(place).await?;
         match &upload.state {
-            UploadState::Open => {
-                if matches!(error, Error::InvalidPart(_)) {
-                    self.check_no_parts_kept(place).await?;
-                }
-                Err(error)
-            }
+            UploadState::Open => Err(error),
             UploadState::Aborted => Err(Error::NoSuchUpload),
             UploadState::Completed { write_id, etag } => {
                 self.completed_before(place, &upload, *write_id, *etag).await
@@ -191,7 +203,7 @@ impl Inner {
 
     /// The parts that a Complete names, checked.
     async fn choose(&self, place: &Place<'_>, named: &[NamedPart]) -> Result<Vec<Box<Part>>> {
-        let mut parts = Parts::new(self, place, 0, named.len(), Level::Strict);
+        let mut parts = Parts::new(self, place, 0, named.len(), Level::Strict)?;
         let mut chosen = Vec::with_capacity(named.len());
         let mut next = parts.next().await?;
         for (at, wanted) in named.iter().enumerate() {

@@ -49,7 +49,7 @@ impl ObjectStore {
         let paths = Paths::all(&bucket, RegisterKind::Upload).below(prefix);
         let expected = list.limit.saturating_add(1);
         let mut walk =
-            Walk::new(&inner, &paths, start(&list, delimiter), expected, inner.level(&bucket));
+            Walk::new(&inner, &paths, start(&list, delimiter), expected, inner.level(&bucket))?;
         let mut last = None;
         while let Some((_, entry)) = walk.next().await? {
             let Value::Upload(upload) = entry.value else { continue };

@@ -62,12 +62,12 @@ impl<'a> Parts<'a> {
         after: u16,
         limit: usize,
         level: Level,
-    ) -> Self {
+    ) -> Result<Self> {
         let paths = paths(place);
         let mut from = place.id.0.to_vec();
         from.extend_from_slice(&(after + 1).to_be_bytes());
-        let walk = Walk::new(inner, &paths, ListStart::At(from.into()), limit, level);
-        Self { walk, bucket: place.bucket.clone(), key: place.key.clone(), ahead: None }
+        let walk = Walk::new(inner, &paths, ListStart::At(from.into()), limit, level)?;
+        Ok(Self { walk, bucket: place.bucket.clone(), key: place.key.clone(), ahead: None })
     }
 
     /// The next live register, whether it is the newest of its number or not.
@@ -243,7 +243,7 @@ impl Inner {
             .iter()
             .flat_map(|manifest| manifest.extents.iter().map(|extent| extent.id))
             .collect();
-        let mut parts = Parts::new(self, place, 0, 1000, Level::Strict);
+        let mut parts = Parts::new(self, place, 0, 1000, Level::Strict)?;
         let mut all = Vec::new();
         while let Some(listed) = parts.next_write().await? {
             let keep = match part_of(&listed).map(|part| &part.body) {
@@ -321,7 +321,7 @@ impl ObjectStore {
         let mut page = PartPage { upload: info(upload), parts: Vec::new(), truncated: false };
         let after = u16::try_from(after).unwrap_or(PARTS_MAX).min(PARTS_MAX);
         let expected = limit.saturating_add(1);
-        let mut parts = Parts::new(&inner, &place, after, expected, place.level());
+        let mut parts = Parts::new(&inner, &place, after, expected, place.level())?;
         while limit > 0
             && let Some((number, part)) = parts.next().await?
         {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{
     Backend, Clock, DeviceId, ErrorKind, Given, Level, ManualClock, PolicyId, RegisterKey, Stamp,
-    SystemClock,
+    SystemClock, Term,
 };
 use martlet_ring::{Device, Node, Ring};
 use parking_lot::Mutex;
@@ -53,6 +53,8 @@ pub(super) struct Nodes {
     pub(super) memories: Vec<Arc<MemoryBackend>>,
     pub(super) ring: Arc<Ring>,
     devices_per_node: u32,
+    /// The first device's id.
+    first: u32,
 }
 
 /// A proxy, and how it fares with each node.
@@ -86,16 +88,23 @@ impl Nodes {
         let devices: Vec<_> =
             (0..nodes).flat_map(|node| ids(node).map(move |id| device(id, node))).collect();
         let ring = Arc::new(Ring::of_devices(PolicyId(0), 3, &devices).unwrap());
-        Self { memories: (0..nodes).map(memory).collect(), ring, devices_per_node }
+        Self { memories: (0..nodes).map(memory).collect(), ring, devices_per_node, first: 1 }
+    }
+
+    /// Nodes of one device each, numbered from 0 as the ring's devices are.
+    pub(super) fn on(ring: Arc<Ring>) -> Self {
+        let clock = Arc::new(SystemClock);
+        let memory = |id: u32| Arc::new(MemoryBackend::new(clock.clone(), [DeviceId(id)]));
+        let devices = u32::try_from(ring.devices().len()).unwrap();
+        Self { memories: (0..devices).map(memory).collect(), ring, devices_per_node: 1, first: 0 }
     }
 
     pub(super) fn memory(&self, device: DeviceId) -> &MemoryBackend {
-        let node = usize::try_from((device.0 - 1) / self.devices_per_node).unwrap();
-        &self.memories[node]
+        &self.memories[usize::try_from(self.node_of(device)).unwrap()]
     }
 
     pub(super) fn node_of(&self, device: DeviceId) -> u32 {
-        (device.0 - 1) / self.devices_per_node
+        (device.0 - self.first) / self.devices_per_node
     }
 
     /// A proxy that remembers buckets for a while, to which all nodes are good.
@@ -180,6 +189,7 @@ impl Nodes {
                     generation: 0,
                     commit_by_ms: u64::MAX,
                     keep_body: hint.keep_body,
+                    term: Term::ANY,
                 };
                 let partition = self.ring.partition(hint.key.placement());
                 for to in self.ring.primaries(partition) {

@@ -25,6 +25,13 @@ const END: &[u8] = b"</Error>";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
+impl RequestId {
+    /// The same in a header.
+    pub(super) fn header(self) -> HeaderValue {
+        HeaderValue::try_from(self.to_string()).expect("hexadecimal digits are a header")
+    }
+}
+
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016X}", self.0)

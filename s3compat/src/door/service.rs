@@ -11,6 +11,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, Method, Request, Response};
 use http_body::{Frame, SizeHint};
 use martlet_protocol::Clock;
+use martlet_protocol::http::{in_request, with_request};
 use s3s::Body;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt;
@@ -68,12 +69,14 @@ where
             let refusal = Refusal::new(Code::SlowDown, "Please reduce your request rate.");
             let mut response = shared.stamper.refuse(&asked, &refusal);
             response.headers_mut().insert(RETRY_AFTER, shared.retry_after.clone());
-            return response.map(|body| GuardedBody { body, _permit: None });
+            return response.map(|body| GuardedBody { body, id: asked.id.header(), _permit: None });
         };
+        let id = asked.id.header();
         let response = match shared.gate.prepare(request, asked.id).await {
             Ok(request) => {
                 let operation = request.extensions().get::<&'static Operation>().copied();
-                let Ok(response) = self.inner.clone().oneshot(request).await;
+                let answer = self.inner.clone().oneshot(request);
+                let Ok(response) = with_request(id.clone(), answer).await;
                 let mut response = shared.stamper.complete(&asked, response);
                 // For whoever counts requests by what they asked for.
                 if let Some(operation) = operation {
@@ -86,7 +89,7 @@ where
                 shared.stamper.refuse(&asked, &refusal)
             }
         };
-        response.map(|body| GuardedBody { body, _permit: Some(permit) })
+        response.map(|body| GuardedBody { body, id, _permit: Some(permit) })
     }
 }
 
@@ -115,6 +118,8 @@ where
 #[derive(Debug)]
 pub struct GuardedBody {
     body: Body,
+    /// What is asked of nodes while it is sent is asked for this request.
+    id: HeaderValue,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -126,7 +131,8 @@ impl http_body::Body for GuardedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, s3s::StdError>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let Self { body, id, .. } = &mut *self;
+        in_request(id, || Pin::new(body).poll_frame(context))
     }
 
     fn is_end_stream(&self) -> bool {

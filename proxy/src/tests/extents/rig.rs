@@ -104,7 +104,12 @@ impl Rig {
         let length = u64::from(stat.record.extent.length);
         let bytes = memory.read_extent(from, id, 0..length).await.unwrap();
         let owner = stat.record.owner;
-        let extent = martlet_protocol::backend::NewExtent { id, owner, length: Some(length) };
+        let extent = martlet_protocol::backend::NewExtent {
+            id,
+            owner,
+            length: Some(length),
+            birth_ms: None,
+        };
         memory.write_extent(to, extent, bytes).await.unwrap();
         for holder in self.holders(id).into_iter().filter(|holder| *holder != to) {
             memory.delete_extents(holder, &[id]).await.unwrap();

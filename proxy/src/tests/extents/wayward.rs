@@ -13,13 +13,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::backend::{
-    Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId,
-    Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+    Audited, Backend, BucketFence, ByteStream, DeviceStatus, EntryWrite, ExtentStat, Garbage,
+    GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply,
+    RegisterView, Walk, Want, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::testing::MemoryBackend;
+use martlet_protocol::tree::{BinKey, Span, Sum};
 use martlet_protocol::{
-    BucketId, DeviceId, Error, ErrorKind, ExtentId, RegisterKey, Result, Stamp,
+    BucketId, DeviceId, Error, ErrorKind, ExtentId, RegisterKey, Result, Stamp, Term,
 };
 use parking_lot::Mutex;
 
@@ -215,8 +217,14 @@ impl Backend for Wayward {
         self.memory.list_extents(device, after, limit).await
     }
 
-    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        self.memory.read(device, key, want).await
+    async fn read(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> Result<RegisterView> {
+        self.memory.read(device, key, want, term).await
     }
 
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
@@ -228,8 +236,9 @@ impl Backend for Wayward {
         device: DeviceId,
         key: &RegisterKey,
         ballot: Stamp,
+        term: Term,
     ) -> Result<PromiseReply> {
-        self.memory.promise(device, key, ballot).await
+        self.memory.promise(device, key, ballot, term).await
     }
 
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
@@ -306,6 +315,79 @@ impl Backend for Wayward {
 
     async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
         self.memory.set_voting(device, voting).await
+    }
+
+    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        self.memory.release_extents(device, ids).await
+    }
+
+    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
+        self.memory.presence(device, ids).await
+    }
+
+    async fn audit_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        bytes_max: u64,
+    ) -> Result<Audited<ExtentId>> {
+        self.memory.audit_extents(device, after, bytes_max).await
+    }
+
+    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+        self.memory.sums(device, spans).await
+    }
+
+    async fn bins(
+        &self,
+        device: DeviceId,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> Result<Vec<(BinKey, Sum)>> {
+        self.memory.bins(device, span, after, limit).await
+    }
+
+    async fn walk(
+        &self,
+        device: DeviceId,
+        walk: &Walk,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        self.memory.walk(device, walk, after, limit).await
+    }
+
+    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
+        self.memory.holdings(device, keys).await
+    }
+
+    async fn mark_collectable(
+        &self,
+        device: DeviceId,
+        tombstones: &[(RegisterKey, Stamp)],
+    ) -> Result<()> {
+        self.memory.mark_collectable(device, tombstones).await
+    }
+
+    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+        self.memory.drop_registers(device, drops).await
+    }
+
+    async fn audit_registers(
+        &self,
+        device: DeviceId,
+        after: Option<BinKey>,
+    ) -> Result<Audited<BinKey>> {
+        self.memory.audit_registers(device, after).await
+    }
+
+    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
+        self.memory.raise_term(device, term).await
+    }
+
+    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
+        self.memory.set_joined(device, change).await
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {

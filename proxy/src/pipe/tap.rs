@@ -1,0 +1,211 @@
+//! The end of a pipe that bytes come out of, towards one device after another.
+//!
+//! Invariants: at most one flow takes bytes, that of the last beginning; nothing is let go that could
+//! not be given again before a device had time to refuse what it has.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use martlet_protocol::{ByteStream, Error, Result};
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::{Gauge, Input, REPLAY_COST_MAX, State, cost, wake};
+
+/// How long a device has to refuse an extent before more of it goes out than can be given to another:
+/// little more than a round trip, and less than it takes to fill the pipe.
+const REFUSAL_TIME: Duration = Duration::from_millis(5);
+
+/// The end that bytes come out of; dropped, nobody reads any more.
+pub(crate) struct Tap(Arc<Mutex<State>>);
+
+impl Tap {
+    pub(super) fn new(state: Arc<Mutex<State>>) -> Self {
+        Self(state)
+    }
+
+    /// The bytes from the beginning. What came out before takes nothing more.
+    pub(crate) fn stream(&self) -> ByteStream {
+        let mut state = self.0.lock();
+        state.beginning += 1;
+        state.cut = false;
+        state.reader = None;
+        state.moved_at = Instant::now();
+        Box::pin(Flow {
+            pipe: self.0.clone(),
+            beginning: state.beginning,
+            held_until: Instant::now() + REFUSAL_TIME,
+            held: None,
+        })
+    }
+
+    /// Goes back to the beginning, if its bytes are still there.
+    pub(crate) fn rewind(&self) -> bool {
+        let mut state = self.0.lock();
+        if !state.can_rewind() {
+            return false;
+        }
+        state.beginning += 1;
+        state.waiting_cost += std::mem::take(&mut state.taken_cost);
+        state.taken_bytes = 0;
+        while let Some(bytes) = state.taken.pop() {
+            state.waiting.push_front((bytes, None));
+        }
+        true
+    }
+
+    /// Waits until the bytes are to go elsewhere.
+    pub(crate) async fn cut(&self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if state.cut {
+                return Poll::Ready(());
+            }
+            state.watcher = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Shows how the pipe stands, for as long as anybody wants to know.
+    pub(crate) fn gauge(&self) -> Gauge {
+        Gauge(self.0.clone())
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.abandoned = true;
+        state.drain();
+        wake(&mut state.writer);
+    }
+}
+
+struct Flow {
+    pipe: Arc<Mutex<State>>,
+    beginning: u32,
+    /// Until when nothing is let go that could not be given again.
+    held_until: Instant,
+    held: Option<Pin<Box<Sleep>>>,
+}
+
+impl Flow {
+    /// Waits with the first piece that ends the chance of another beginning.
+    fn poll_held(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.held.is_none() && self.held_until <= Instant::now() {
+            return Poll::Ready(());
+        }
+        let held_until = self.held_until;
+        self.held.get_or_insert_with(|| Box::pin(sleep_until(held_until))).as_mut().poll(context)
+    }
+}
+
+impl Stream for Flow {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let pipe = self.pipe.clone();
+        let mut state = pipe.lock();
+        if state.input == Input::Broken || state.beginning != self.beginning {
+            return Poll::Ready(Some(Err(Error::unavailable("the body broke off"))));
+        }
+        if state.next_is_the_last_chance() {
+            ready!(self.poll_held(context));
+        }
+        if let Some((bytes, _permit)) = state.waiting.pop_front() {
+            state.waiting_cost -= cost(&bytes);
+            state.taken_cost += cost(&bytes);
+            state.taken_bytes += bytes.len() as u64;
+            state.moved_at = Instant::now();
+            if state.taken_cost <= REPLAY_COST_MAX && !state.settled {
+                state.taken.push(bytes.clone());
+            } else {
+                state.taken = Vec::new();
+            }
+            wake(&mut state.writer);
+            return Poll::Ready(Some(Ok(bytes)));
+        }
+        if state.input == Input::Finished {
+            return Poll::Ready(None);
+        }
+        state.reader = Some(context.waker().clone());
+        wake(&mut state.writer);
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, StreamExt};
+
+    use super::super::{PIECE_BYTES, pipe};
+    use super::*;
+
+    async fn drain(tap: &Tap) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut stream = tap.stream();
+        while let Some(piece) = stream.next().await {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok(bytes)
+    }
+
+    #[tokio::test]
+    async fn bytes_come_out_as_they_went_in_and_again_after_a_rewind() {
+        let (pipe, tap) = pipe();
+        pipe.push("abc".into(), None);
+        assert_eq!(tap.stream().next().await.unwrap().unwrap(), "abc");
+        pipe.push("def".into(), None);
+        pipe.finish();
+        assert!(tap.rewind());
+        assert_eq!(drain(&tap).await.unwrap(), b"abcdef");
+        assert!(tap.rewind());
+        assert_eq!(drain(&tap).await.unwrap(), b"abcdef");
+    }
+
+    #[tokio::test]
+    async fn what_was_long_cannot_begin_again() {
+        let (pipe, tap) = pipe();
+        pipe.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
+        pipe.push("x".into(), None);
+        let mut stream = tap.stream();
+        stream.next().await.unwrap().unwrap();
+        stream.next().await.unwrap().unwrap();
+        assert!(!tap.rewind());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_than_can_be_given_again_is_held_until_a_device_had_time_to_refuse() {
+        let (pipe, tap) = pipe();
+        pipe.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
+        pipe.push("x".into(), None);
+        let mut stream = tap.stream();
+        stream.next().await.unwrap().unwrap();
+        assert!(stream.next().now_or_never().is_none());
+        assert!(tap.rewind(), "all of it is still there");
+        let mut again = tap.stream();
+        assert!(stream.next().await.unwrap().is_err(), "the first stream takes nothing more");
+        let begun = Instant::now();
+        again.next().await.unwrap().unwrap();
+        assert_eq!(again.next().await.unwrap().unwrap(), "x");
+        assert_eq!(begun.elapsed(), REFUSAL_TIME);
+        assert!(!tap.rewind());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cut_is_seen_and_over_with_the_next_beginning() {
+        let (pipe, tap) = pipe();
+        let _stream = tap.stream();
+        assert!(tap.cut().now_or_never().is_none());
+        pipe.cut();
+        tap.cut().await;
+        let _stream = tap.stream();
+        assert!(tap.cut().now_or_never().is_none());
+    }
+}

@@ -1,0 +1,103 @@
+//! Parts that were acknowledged short of a quorum: a Complete that names one finds it, or says that
+//! it can't tell, and never that there is no such part (rules A1, M1).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use martlet_protocol::entry::Attributes;
+use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::{DeviceId, ErrorKind, RegisterKind, UploadId};
+
+use super::harness::{body, create, pattern};
+use super::multipart::naming;
+use super::nodes::{Fortune, Nodes, Proxy};
+use crate::{CompleteUpload, Error, NewUpload, Result};
+
+fn is_unavailable<T>(outcome: &Result<T>) -> bool {
+    matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable)
+}
+
+/// Refuses to write parts, as primaries that are out when they come would.
+fn refuses_parts(call: &Call<'_>) -> bool {
+    call.op == Op::Write && call.key.is_some_and(|key| key.kind == RegisterKind::Part)
+}
+
+/// An upload whose only part is kept by handoffs for its primaries; a proxy through which that was
+/// done, and what completes it.
+async fn kept(nodes: &Nodes) -> (Proxy, UploadId, CompleteUpload, Bytes) {
+    let out = Arc::new(AtomicBool::new(true));
+    let still = out.clone();
+    let proxy = nodes.proxy_with(60_000, move |call| {
+        if refuses_parts(call) && still.load(Ordering::SeqCst) {
+            return Fault::Refuse(ErrorKind::Unavailable);
+        }
+        Fault::None
+    });
+    create(&proxy.store, "b").await;
+    let new = NewUpload { attributes: Attributes::default(), checksum: None };
+    let upload = proxy.store.create_upload("b", "key", new).await.unwrap().id;
+    let bytes = pattern(50_000, 1);
+    let part = proxy.store.upload_part("b", "key", upload, 1, body(bytes.clone())).await;
+    // Whoever refuses did not say that it has no trace of the write: handoffs take it.
+    let part = part.unwrap();
+    out.store(false, Ordering::SeqCst);
+    (proxy, upload, naming(&[(1, &part)]), bytes)
+}
+
+async fn keepers(nodes: &Nodes) -> Vec<DeviceId> {
+    let mut keepers = Vec::new();
+    for device in nodes.ring.devices().iter().map(|device| device.id) {
+        if !nodes.hinted(device).await.is_empty() {
+            keepers.push(device);
+        }
+    }
+    keepers
+}
+
+#[tokio::test(start_paused = true)]
+async fn m1_a_part_that_is_kept_for_others_is_waited_for() {
+    let nodes = Nodes::new(6);
+    let (proxy, upload, complete, bytes) = kept(&nodes).await;
+    let keepers = keepers(&nodes).await;
+    assert!(!keepers.is_empty(), "the part was acknowledged short of a quorum");
+    for fortune in [Fortune::Good, Fortune::Refused, Fortune::Silent] {
+        proxy.fares(&keepers, fortune);
+        let told = proxy.store.complete_upload("b", "key", upload, complete.clone()).await;
+        assert!(is_unavailable(&told), "{fortune:?}: {told:?}");
+        proxy.heal();
+    }
+    nodes.deliver().await;
+    proxy.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    let read = super::harness::get(&proxy.store, "key", crate::Selection::Whole).await;
+    assert_eq!(read.unwrap(), bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m1_a_part_that_arrives_while_it_is_looked_for_is_found() {
+    let nodes = Arc::new(Nodes::new(6));
+    let (_, upload, complete, bytes) = kept(&nodes).await;
+    let (courier, delivered) = (nodes.clone(), AtomicBool::new(false));
+    let proxy = nodes.proxy_with(60_000, move |call| {
+        // The parts were looked for where they belong; now it is asked who keeps any.
+        if call.op == Op::ListHints && !delivered.swap(true, Ordering::SeqCst) {
+            courier.deliver().now_or_never().expect("devices in memory answer at once");
+        }
+        Fault::None
+    });
+    proxy.store.complete_upload("b", "key", upload, complete).await.unwrap();
+    assert!(keepers(&nodes).await.is_empty(), "it was delivered in the middle");
+    let read = super::harness::get(&proxy.store, "key", crate::Selection::Whole).await;
+    assert_eq!(read.unwrap(), bytes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_never_was_is_no_part() {
+    let nodes = Nodes::new(6);
+    let (proxy, upload, mut complete, _) = kept(&nodes).await;
+    nodes.deliver().await;
+    complete.parts[0].number = 2;
+    let told = proxy.store.complete_upload("b", "key", upload, complete).await;
+    assert!(matches!(told, Err(Error::InvalidPart(2))), "{told:?}");
+}

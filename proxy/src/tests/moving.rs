@@ -1,0 +1,221 @@
+//! An index that is growing by a node: rings before, during and after, and the steps by which the
+//! devices go from one phase to the next.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use martlet_protocol::backend::{EntryWrite, PromiseReply, RegisterView, Want, WriteReply};
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::stamp::StampSource;
+use martlet_protocol::{
+    Backend, Clock, DeviceId, Entry, Partition, Phase, PolicyId, RegisterKey, Stamp, SystemClock,
+    Term, limits,
+};
+use martlet_ring::{Builder, Move, NewDevice, Node, Occasion, Ring, Sets, Settings};
+
+use super::nodes::{Nodes, Proxy};
+use crate::Cluster;
+
+/// What the change that every test here goes through is called.
+pub(super) const CHANGE: u64 = 2;
+
+/// A growing index.
+pub(super) struct Growing {
+    /// By the ring that moves replicas to the last node.
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) before: Arc<Ring>,
+    pub(super) settled: Arc<Ring>,
+    stamps: StampSource,
+}
+
+/// Who holds a key's entry, and who takes over from whom.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cast {
+    /// Those who stay.
+    pub(super) stay: [DeviceId; 2],
+    pub(super) leaves: DeviceId,
+    pub(super) joins: DeviceId,
+}
+
+fn add(builder: &mut Builder, node: u32) {
+    let device = NewDevice {
+        region: 1,
+        zone: 1,
+        node: Node { name: format!("n{node}"), address: format!("10.0.0.{node}:1") },
+        name: "disk".into(),
+        weight: 1.0,
+        meta: String::new(),
+    };
+    builder.add(device).unwrap();
+}
+
+fn rebalanced(builder: &mut Builder) -> Arc<Ring> {
+    builder.rebalance(Occasion { now_ms: 1_000_000, seed: 7 }).unwrap();
+    Arc::new(builder.ring().unwrap())
+}
+
+impl Growing {
+    /// An index on so many nodes, and one more to which replicas move. The devices were told that
+    /// the change has begun.
+    pub(super) fn from(count: u32) -> Self {
+        let settings = Settings {
+            policy: PolicyId(0),
+            policy_name: "default".into(),
+            part_power: 6,
+            replicas: 3.0,
+            min_part_hours: 0,
+            overload: 0.0,
+        };
+        let mut builder = Builder::create(settings, [7; 16]).unwrap();
+        (0..count).for_each(|node| add(&mut builder, node));
+        let before = rebalanced(&mut builder);
+        add(&mut builder, count);
+        let moving = rebalanced(&mut builder);
+        builder.settle().unwrap();
+        let settled = Arc::new(builder.ring().unwrap());
+        assert_eq!((moving.change(), settled.change()), (CHANGE, CHANGE));
+        let stamps = StampSource::new(Arc::new(SystemClock));
+        let growing = Self { nodes: Arc::new(Nodes::on(moving)), before, settled, stamps };
+        growing.raise(&growing.devices(), Phase::Old);
+        growing
+    }
+
+    pub(super) fn devices(&self) -> Vec<DeviceId> {
+        self.nodes.ring.devices().iter().map(|device| device.id).collect()
+    }
+
+    /// Tells devices that a phase has begun.
+    pub(super) fn raise(&self, devices: &[DeviceId], phase: Phase) {
+        for device in devices {
+            raise(&self.nodes, *device, phase);
+        }
+    }
+
+    /// A proxy that goes by a ring.
+    pub(super) fn proxy_by(&self, ring: &Arc<Ring>) -> Proxy {
+        let proxy = self.nodes.proxy();
+        self.give(&proxy, ring);
+        proxy
+    }
+
+    /// Gives a proxy a ring; nodes are as they were for it.
+    pub(super) fn give(&self, proxy: &Proxy, ring: &Arc<Ring>) {
+        let known = proxy.store.cluster();
+        let node = |device: DeviceId| (device, known.node(device).unwrap().clone());
+        let nodes = self.devices().into_iter().map(node).collect();
+        let cluster = Cluster::new(ring.clone(), vec![ring.clone()], nodes).unwrap();
+        proxy.store.set_cluster(cluster);
+    }
+
+    /// A key of the bucket `b` whose register moves, and who plays which part in that.
+    pub(super) async fn moving_key(&self, proxy: &Proxy) -> (String, RegisterKey, Cast) {
+        let ring = &self.nodes.ring;
+        for at in 0..1000 {
+            let key = format!("key {at}");
+            let register = proxy.register(&key).await;
+            let partition = ring.partition(register.placement());
+            let step = ring.moves().iter().find(|step| step.partition == partition);
+            let Some(Move { replica, previous, .. }) = step else { continue };
+            let primaries: Vec<_> = ring.primaries(partition).collect();
+            let joins = primaries[usize::from(*replica)];
+            let stay: Vec<_> = primaries.into_iter().filter(|id| *id != joins).collect();
+            let cast = Cast { stay: [stay[0], stay[1]], leaves: *previous, joins };
+            return (key, register, cast);
+        }
+        panic!("no key moves");
+    }
+
+    /// What a replicator does between the phases: new holders get all that a quorum of the old set
+    /// holds, fences included, and then a floor above whatever was promised before.
+    pub(super) async fn join(&self) {
+        for step in self.nodes.ring.moves() {
+            let place = &self.sets(step.partition, Phase::Joint);
+            let to = self.nodes.ring.primaries(step.partition).nth(step.replica.into()).unwrap();
+            let target = self.nodes.memory(to);
+            for from in place.set(0) {
+                let source = self.nodes.memory(from);
+                for fence in source.fences(from).await.unwrap() {
+                    target.fence(to, fence).await.unwrap();
+                }
+                for (key, _) in source.registers(from) {
+                    if self.nodes.ring.partition(key.placement()) == step.partition {
+                        while !self.copy(&key, from, to).await {
+                            self.agree_again(&key, place).await;
+                        }
+                    }
+                }
+            }
+        }
+        let floor = Stamp::at_ms(SystemClock.now_ms() + limits::CLOCK_SKEW_MS_MAX);
+        for Move { partition, replica, .. } in self.nodes.ring.moves() {
+            let to = self.nodes.ring.primaries(*partition).nth((*replica).into()).unwrap();
+            self.nodes.memory(to).raise_floor(to, floor).await.unwrap();
+        }
+    }
+
+    pub(super) fn sets(&self, partition: Partition, phase: Phase) -> Sets {
+        self.nodes.ring.sets(partition, Term::of(CHANGE, phase))
+    }
+
+    /// Copies a register. Not where the target has promised to take nothing so low.
+    async fn copy(&self, key: &RegisterKey, from: DeviceId, to: DeviceId) -> bool {
+        let source = self.nodes.memory(from);
+        let view = source.read(from, key, Want::EntryAndInline, Term::ANY).await.unwrap();
+        let Some(entry) = view.entry else { return true };
+        let order = entry.order;
+        let write = repair(key, entry, view.inline);
+        let told = self.nodes.memory(to).write(to, write).await.unwrap();
+        told == WriteReply::Stored || told == WriteReply::Superseded || {
+            let held = self.nodes.held(to, key);
+            held.is_some_and(|held| held >= order)
+        }
+    }
+
+    /// An identity round: what a quorum of each set holds is accepted again at a ballot of its own.
+    async fn agree_again(&self, key: &RegisterKey, sets: &Sets) {
+        let term = Term::of(CHANGE, Phase::Joint);
+        let ballot = self.stamps.issue();
+        let (mut views, mut promised) = (Vec::new(), Vec::new());
+        for device in sets.members() {
+            let told = self.nodes.memory(device).promise(device, key, ballot, term).await;
+            match told.unwrap() {
+                PromiseReply::Promised(view) => {
+                    promised.push(device);
+                    views.push(view);
+                }
+                PromiseReply::Behind(floor) => drop(self.stamps.issue_above(floor)),
+            }
+        }
+        let best = views.into_iter().max_by_key(|view| view.entry.as_ref().map(|e| e.order));
+        let Some(RegisterView { entry: Some(mut entry), inline, .. }) = best else { return };
+        if !sets.has_quorum(|device| promised.contains(&device)) {
+            return;
+        }
+        entry.order = ballot;
+        let write = EntryWrite { mode: WriteMode::Accept, term, ..repair(key, entry, inline) };
+        for device in sets.members() {
+            self.nodes.memory(device).write(device, write.clone()).await.unwrap();
+        }
+    }
+}
+
+fn repair(key: &RegisterKey, entry: Entry, inline: Option<Bytes>) -> EntryWrite {
+    EntryWrite {
+        key: key.clone(),
+        entry,
+        inline,
+        mode: WriteMode::Repair,
+        generation: u64::MAX,
+        commit_by_ms: u64::MAX,
+        keep_body: true,
+        term: Term::ANY,
+    }
+}
+
+/// Tells a device that a phase has begun.
+pub(super) fn raise(nodes: &Nodes, device: DeviceId, phase: Phase) {
+    let term = Term::of(CHANGE, phase);
+    let told = nodes.memory(device).raise_term(device, term).now_or_never();
+    told.expect("a device in memory answers at once").unwrap();
+}
