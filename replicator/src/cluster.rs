@@ -1,14 +1,16 @@
 //! What the workers know of the cluster: its rings, who answers for each device, and for whom they
 //! work.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
-use martlet_protocol::{Backend, DeviceId, Error, ExtentId, PolicyId, Result};
-use martlet_ring::Ring;
+use martlet_protocol::{Backend, DeviceId, Error, ExtentId, PolicyId, Result, Term};
+use martlet_ring::{Ring, Sets};
 use parking_lot::RwLock;
+
+use crate::known::{KnownTerm, Spread};
 
 /// A device that has not answered an index call by then is silent.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,6 +24,10 @@ pub struct Cluster {
     pub data: HashMap<PolicyId, Arc<Ring>>,
     /// Who answers for each device.
     pub nodes: HashMap<DeviceId, Arc<dyn Backend>>,
+    /// The highest term that was heard of; it outlives the rings.
+    pub term: KnownTerm,
+    /// Whether most nodes of the index ring have it.
+    pub spread: Spread,
 }
 
 /// The cluster as it is now: rings travel, nodes move, and workers look anew at each step.
@@ -45,7 +51,8 @@ pub(crate) struct Holders {
     pub(crate) primaries: Vec<DeviceId>,
     /// Those whom primaries are taking over from, as far as the ring still has them.
     pub(crate) previous: Vec<DeviceId>,
-    /// Whether a replica is on its way from one device to another.
+    /// Whether anybody else may have a say: a replica is on its way from one device to another, or
+    /// the ring isn't the one in use.
     pub(crate) in_transition: bool,
 }
 
@@ -60,9 +67,13 @@ impl SharedCluster {
         self.0.read().clone()
     }
 
-    /// Replaces it: every later step of every worker goes by the new one.
-    pub fn set(&self, cluster: Cluster) {
-        *self.0.write() = Arc::new(cluster);
+    /// Replaces it: every later step of every worker goes by the new one. What was heard of terms
+    /// stays.
+    pub fn set(&self, mut cluster: Cluster) {
+        let mut current = self.0.write();
+        current.term.raise(cluster.term.get());
+        cluster.term = current.term.clone();
+        *current = Arc::new(cluster);
     }
 }
 
@@ -83,13 +94,6 @@ impl Scope {
     }
 }
 
-impl Holders {
-    /// More than half of the primaries.
-    pub(crate) fn quorum(&self) -> usize {
-        self.primaries.len() / 2 + 1
-    }
-}
-
 impl Cluster {
     /// The node of a device.
     pub(crate) fn node(&self, device: DeviceId) -> Result<&dyn Backend> {
@@ -100,13 +104,31 @@ impl Cluster {
 
     /// Who holds what stands at `placement` on the index ring.
     pub(crate) fn holders(&self, placement: u64) -> Holders {
-        let partition = self.index.partition(placement);
-        let primaries: Vec<DeviceId> = self.index.primaries(partition).collect();
-        let moving = (0..primaries.len()).filter_map(|at| self.index.previous(partition, at));
-        let mut previous: Vec<DeviceId> = moving.collect();
-        let in_transition = !previous.is_empty();
+        let primaries: Vec<DeviceId> =
+            self.index.primaries(self.index.partition(placement)).collect();
+        let sets = self.sets(placement);
+        let mut previous: Vec<DeviceId> =
+            sets.members().filter(|id| !primaries.contains(id)).collect();
+        let in_transition = !previous.is_empty() || self.named().is_err() || self.is_behind();
         previous.retain(|id| self.index.device(*id).is_some());
         Holders { primaries, previous, in_transition }
+    }
+
+    /// Who decides about what stands at `placement`, as far as this process has heard (rule P2).
+    pub(crate) fn sets(&self, placement: u64) -> Sets {
+        self.index.sets(self.index.partition(placement), self.term.get())
+    }
+
+    /// The term to name in requests that go by the index ring (rule P1).
+    pub(crate) fn named(&self) -> Result<Term> {
+        self.index.term_at(self.term.get()).ok_or_else(|| {
+            Error::unavailable("the index ring waits for the ring change before it to be over")
+        })
+    }
+
+    /// Whether a ring change is under way that the index ring knows nothing of.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.term.get() > Term::of(self.index.change(), martlet_protocol::Phase::New)
     }
 
     /// Every device of the index ring: primaries and handoffs of any partition.
@@ -122,6 +144,22 @@ impl Cluster {
     /// Those that may hold extents, of whatever policy, and that `scope` looks after.
     pub(crate) fn data_devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
         self.data.values().flat_map(|ring| scope.of(ring)).collect()
+    }
+
+    /// All of both kinds that `scope` looks after.
+    pub(crate) fn devices_of(&self, scope: &Scope) -> BTreeSet<DeviceId> {
+        &self.index_devices_of(scope) | &self.data_devices_of(scope)
+    }
+
+    /// Whether a device may hold extents.
+    pub(crate) fn has_extents(&self, device: DeviceId) -> bool {
+        self.data.values().any(|ring| ring.device(device).is_some())
+    }
+
+    /// How many extents these devices have, as far as they answer.
+    pub(crate) async fn extents_on(&self, devices: &BTreeSet<DeviceId>) -> u64 {
+        let statuses = self.statuses().await;
+        devices.iter().filter_map(|device| statuses.get(device)).map(|it| it.extents).sum()
     }
 
     /// Every device of a policy's ring, where a copy of any of its extents may lie.
@@ -148,15 +186,21 @@ impl Cluster {
     /// offline, says nothing of its votes: that is silence.
     pub(crate) async fn statuses(&self) -> HashMap<DeviceId, DeviceStatus> {
         let mut asked: Vec<&Arc<dyn Backend>> = Vec::new();
-        for node in self.nodes.values() {
+        // In the order of devices, so that a simulation repeats.
+        let by_device: BTreeMap<_, _> = self.nodes.iter().collect();
+        for node in by_device.into_values() {
             if !asked.iter().any(|known| Arc::ptr_eq(known, node)) {
                 asked.push(node);
             }
         }
         let answers = asked.into_iter().map(|node| in_time(node.devices()));
         let answers = futures::future::join_all(answers).await;
-        let all = answers.into_iter().flatten().flatten();
-        all.filter(|status| matches!(status.health, DeviceHealth::Ready | DeviceHealth::Full))
+        let all: Vec<DeviceStatus> = answers.into_iter().flatten().flatten().collect();
+        for status in &all {
+            self.term.raise(status.term);
+        }
+        all.into_iter()
+            .filter(|status| matches!(status.health, DeviceHealth::Ready | DeviceHealth::Full))
             .map(|status| (status.device, status))
             .collect()
     }
@@ -172,6 +216,12 @@ pub(crate) async fn in_time<T>(call: impl Future<Output = Result<T>>) -> Result<
 /// A place in an endless walk over devices that come and go.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rounds(Option<DeviceId>);
+
+impl From<DeviceId> for Rounds {
+    fn from(device: DeviceId) -> Self {
+        Self(Some(device))
+    }
+}
 
 impl Rounds {
     /// The device that the walk stands at.

@@ -4,15 +4,23 @@
 //! promise(b) at a quorum ──▶ the newest of what is known and what they hold ──▶ the same write at b
 //! ```
 //!
+//! A quorum is one of each set of devices that decides at the term that is named (rule P2); whoever is
+//! told of a newer one begins anew, with the promises too: those given before bind other devices.
+//!
 //! The second half goes as a repair whose order is the ballot: it obeys promises as an accept does,
 //! and asks neither for the bucket's generation, which nobody here knows, nor for the write's age.
+//!
+//! [`replace`] is the same with a decision in the middle: another value instead of what was found
+//! (rule M1).
 
 use bytes::Bytes;
 use futures::future::join_all;
+use martlet_protocol::Term;
 use martlet_protocol::backend::{EntryWrite, PromiseReply, RegisterView, WriteReply};
 use martlet_protocol::entry::Body;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{DeviceId, Entry, Error, RegisterKey, Result, Stamp, StampSource};
+use martlet_ring::Sets;
 
 use crate::cluster::{Cluster, in_time};
 
@@ -26,13 +34,6 @@ pub(crate) struct Candidate {
     pub(crate) inline: Option<Bytes>,
     /// As in [`EntryWrite::keep_body`].
     pub(crate) keep_body: bool,
-}
-
-/// Who votes on a register, and how many of them it takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Voters<'a> {
-    pub(crate) devices: &'a [DeviceId],
-    pub(crate) quorum: usize,
 }
 
 impl Candidate {
@@ -57,6 +58,7 @@ impl Candidate {
             generation: u64::MAX,
             commit_by_ms: u64::MAX,
             keep_body: self.keep_body,
+            term: Term::ANY,
         }
     }
 }
@@ -67,89 +69,146 @@ pub(crate) fn newest(one: Option<Candidate>, other: Option<Candidate>) -> Option
     if order(&other) > order(&one) { other } else { one }
 }
 
-/// Settles a register among `voters`: the newest of `known` and what a quorum holds is what a quorum
-/// holds afterwards, at a ballot above `above`. None when there is nothing to settle.
+/// Settles a register: the newest of `known` and what a quorum holds is what a quorum holds
+/// afterwards, at a ballot above `above`. None when there is nothing to settle.
 pub(crate) async fn settle(
     cluster: &Cluster,
     stamps: &StampSource,
     key: &RegisterKey,
-    voters: Voters<'_>,
     known: Option<Candidate>,
-    mut above: Stamp,
+    above: Stamp,
 ) -> Result<Option<Candidate>> {
-    for _ in 0..TRIES {
-        let ballot = stamps.issue_above(above);
-        let (promised, behind) = promise(cluster, key, voters, ballot).await;
-        above = above.max(behind);
-        if promised.len() < voters.quorum {
-            if behind == Stamp::ZERO {
-                return Err(Error::unavailable("no quorum of primaries promises"));
+    let ballots = Ballots { cluster, stamps, key };
+    ballots.run(above, |found| newest(known.clone(), found)).await
+}
+
+/// Writes what `decide` makes of the newest that a quorum holds, unless anybody else comes between.
+/// None when it makes nothing of it: then nothing was written, and it must look again to be sure.
+pub(crate) async fn replace(
+    cluster: &Cluster,
+    stamps: &StampSource,
+    key: &RegisterKey,
+    decide: impl Fn(Option<Candidate>) -> Option<Candidate>,
+) -> Result<Option<Candidate>> {
+    Ballots { cluster, stamps, key }.run(Stamp::ZERO, decide).await
+}
+
+/// Ballots about one register.
+struct Ballots<'a> {
+    cluster: &'a Cluster,
+    stamps: &'a StampSource,
+    key: &'a RegisterKey,
+}
+
+/// Who said yes to one half of a ballot.
+struct Round<T> {
+    yes: Vec<(DeviceId, T)>,
+    /// The highest of what refusals named.
+    above: Stamp,
+    /// Whether somebody named a newer term.
+    is_outdated: bool,
+}
+
+impl Ballots<'_> {
+    async fn run(
+        &self,
+        mut above: Stamp,
+        decide: impl Fn(Option<Candidate>) -> Option<Candidate>,
+    ) -> Result<Option<Candidate>> {
+        for _ in 0..TRIES {
+            let ballot = self.stamps.issue_above(above);
+            let term = self.cluster.named()?;
+            let sets = self.cluster.sets(self.key.placement());
+            let promised = self.promise(&sets, ballot, term).await;
+            above = above.max(promised.above);
+            if !sets.has_quorum(|id| promised.yes.iter().any(|(device, _)| *device == id)) {
+                promised.check_retry("no quorum of primaries promises")?;
+                continue;
             }
-            continue;
+            let devices: Vec<DeviceId> = promised.yes.iter().map(|(device, _)| *device).collect();
+            // Something that is held, but not whole, was replaced since: its ballot has lost.
+            let views = promised.yes.into_iter().map(|(_, view)| view);
+            let found = views.map(|view| (view.entry.is_some(), Candidate::of(view)));
+            let (found, broken): (Vec<_>, Vec<_>) =
+                found.partition(|(holds, candidate)| *holds == candidate.is_some());
+            if !broken.is_empty() {
+                continue;
+            }
+            let found = found.into_iter().map(|(_, candidate)| candidate);
+            let Some(mut chosen) = decide(found.fold(None, newest)) else { return Ok(None) };
+            chosen.entry.order = ballot;
+            let stored = self.accept(&devices, &chosen, term).await;
+            above = above.max(stored.above);
+            if sets.has_quorum(|id| stored.yes.iter().any(|(device, ())| *device == id)) {
+                return Ok(Some(chosen));
+            }
+            stored.check_retry("no quorum of primaries accepts")?;
         }
-        let devices: Vec<DeviceId> = promised.iter().map(|(device, _)| *device).collect();
-        // Something that is held, but not whole, was replaced since: its ballot has lost.
-        let views = promised.into_iter().map(|(_, view)| view);
-        let found = views.map(|view| (view.entry.is_some(), Candidate::of(view)));
-        let (found, broken): (Vec<_>, Vec<_>) =
-            found.partition(|(holds, candidate)| *holds == candidate.is_some());
-        if !broken.is_empty() {
-            continue;
-        }
-        let found = found.into_iter().map(|(_, candidate)| candidate);
-        let Some(mut chosen) = found.fold(known.clone(), newest) else { return Ok(None) };
-        chosen.entry.order = ballot;
-        let (stored, behind) = accept(cluster, key, &devices, &chosen).await;
-        if stored >= voters.quorum {
-            return Ok(Some(chosen));
-        }
-        if behind == Stamp::ZERO {
-            return Err(Error::unavailable("no quorum of primaries accepts"));
-        }
-        above = above.max(behind);
+        Err(Error::conflict("others are writing the register"))
     }
-    Err(Error::conflict("others are writing the register"))
+
+    /// Who promised and what they hold.
+    async fn promise(&self, sets: &Sets, ballot: Stamp, term: Term) -> Round<RegisterView> {
+        let calls = sets.members().map(|device| async move {
+            let node = self.cluster.node(device)?;
+            let reply = in_time(node.promise(device, self.key, ballot, term)).await;
+            reply.map(|reply| (device, reply))
+        });
+        let mut round = Round::default();
+        for reply in join_all(calls).await {
+            match reply {
+                Ok((device, PromiseReply::Promised(view))) => round.yes.push((device, view)),
+                Ok((_, PromiseReply::Behind(floor))) => round.above = round.above.max(floor),
+                Err(error) => round.note(self.cluster, &error),
+            }
+        }
+        round
+    }
+
+    /// Who holds it now.
+    async fn accept(&self, devices: &[DeviceId], chosen: &Candidate, term: Term) -> Round<()> {
+        let write = EntryWrite { term, ..chosen.repair(self.key) };
+        let calls = devices.iter().map(|device| {
+            let write = write.clone();
+            async move {
+                let reply = in_time(self.cluster.node(*device)?.write(*device, write)).await;
+                reply.map(|reply| (*device, reply))
+            }
+        });
+        let mut round = Round::default();
+        for reply in join_all(calls).await {
+            match reply {
+                Ok((device, WriteReply::Stored)) => round.yes.push((device, ())),
+                Ok((_, WriteReply::Behind(floor))) => round.above = round.above.max(floor),
+                Ok((_, WriteReply::Superseded)) => {
+                    round.above = round.above.max(chosen.entry.order);
+                }
+                Ok((_, WriteReply::Fenced | WriteReply::OutOfTime | WriteReply::Unvoted)) => {}
+                Err(error) => round.note(self.cluster, &error),
+            }
+        }
+        round
+    }
 }
 
-/// Who promised and what they hold, and the highest of what refusals named.
-async fn promise(
-    cluster: &Cluster,
-    key: &RegisterKey,
-    voters: Voters<'_>,
-    ballot: Stamp,
-) -> (Vec<(DeviceId, RegisterView)>, Stamp) {
-    let calls = voters.devices.iter().map(|device| async move {
-        let node = cluster.node(*device)?;
-        in_time(node.promise(*device, key, ballot)).await.map(|reply| (*device, reply))
-    });
-    let (mut promised, mut above) = (Vec::new(), Stamp::ZERO);
-    for reply in join_all(calls).await.into_iter().flatten() {
-        match reply {
-            (device, PromiseReply::Promised(view)) => promised.push((device, view)),
-            (_, PromiseReply::Behind(floor)) => above = above.max(floor),
-        }
+impl<T> Default for Round<T> {
+    fn default() -> Self {
+        Self { yes: Vec::new(), above: Stamp::ZERO, is_outdated: false }
     }
-    (promised, above)
 }
 
-/// How many hold it now, and the highest of what refusals named.
-async fn accept(
-    cluster: &Cluster,
-    key: &RegisterKey,
-    devices: &[DeviceId],
-    chosen: &Candidate,
-) -> (usize, Stamp) {
-    let calls = devices.iter().map(|device| async move {
-        in_time(cluster.node(*device)?.write(*device, chosen.repair(key))).await
-    });
-    let (mut stored, mut above) = (0, Stamp::ZERO);
-    for reply in join_all(calls).await.into_iter().flatten() {
-        match reply {
-            WriteReply::Stored => stored += 1,
-            WriteReply::Behind(floor) => above = above.max(floor),
-            WriteReply::Superseded => above = above.max(chosen.entry.order),
-            WriteReply::Fenced | WriteReply::OutOfTime | WriteReply::Unvoted => {}
-        }
+impl<T> Round<T> {
+    fn note(&mut self, cluster: &Cluster, error: &Error) {
+        cluster.term.learn(error);
+        self.is_outdated |= error.newer_term().is_some();
     }
-    (stored, above)
+
+    /// Nothing gets better by itself where only silence is in the way.
+    fn check_retry(&self, message: &str) -> Result<()> {
+        let helps = self.above > Stamp::ZERO || self.is_outdated;
+        if helps { Ok(()) } else { Err(Error::unavailable(message)) }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,10 +2,16 @@
 //!
 //! ```text
 //! Runner ── paces, stops, measures ──▶ Worker::step() ── one bounded unit of work
-//!                                        ├─ SyncDevices  gives a device that forgot its votes back
-//!                                        ├─ Update       delivers what handoffs keep for primaries
-//!                                        ├─ Reclaim      extents of superseded entries, after a grace time
-//!                                        └─ Sweep        extents that no entry ever came to own
+//!                         ├─ SyncDevices         gives a device that forgot its votes back
+//!                         ├─ RingChange          brings a change of the index ring to its end
+//!                         ├─ Update              delivers what handoffs keep for primaries
+//!                         ├─ ReplicateRegisters  compares what replicas hold, and brings what differs
+//!                         ├─ ReplicateExtents    brings extents to where they belong
+//!                         ├─ Expire              uploads that ended, or were given up
+//!                         ├─ Collect             tombstones that nobody needs any more
+//!                         ├─ Reclaim             extents of superseded entries, after a grace time
+//!                         ├─ Sweep               extents that no entry ever came to own
+//!                         └─ Audit               reads everything, and takes out what is corrupt
 //! ```
 //!
 //! A [`Worker`] knows what to do next, and nothing of time between steps; the [`Runner`] knows when,
@@ -21,11 +27,20 @@
 //! confirmed stays as it is (rules A2, G2, X3). And promises are obeyed: what one refuses is settled
 //! by an identity round, under the write's own id (rule R6).
 
+mod audit;
+mod census;
+mod change;
 mod cluster;
+mod collect;
+mod copying;
+mod cursors;
+mod expire;
 mod foreground;
 mod identity;
+mod known;
 mod manifest;
 mod reclaim;
+mod replicate;
 mod runner;
 mod standard;
 mod sweep;
@@ -34,11 +49,19 @@ mod update;
 mod wanted;
 mod worker;
 
+pub use audit::{Audit, AuditOptions};
+pub use census::{CensusOptions, CensusProgress, CensusReport, Tally, census};
+pub use change::{ChangeProgress, RingChange};
 pub use cluster::{Cluster, Scope, SharedCluster};
+pub use collect::{Collect, CollectOptions};
+pub use cursors::{Cursors, FileCursors, MemoryCursors};
+pub use expire::{Expire, ExpireOptions};
 pub use foreground::Foreground;
+pub use known::{KnownTerm, Spread};
 pub use reclaim::{Reclaim, ReclaimOptions};
+pub use replicate::{ReplicateExtents, ReplicateOptions, ReplicateRegisters};
 pub use runner::{Pace, Runner, WorkerStatus, run_once};
-pub use standard::{OnceReport, Standard, run_all_once};
+pub use standard::{OnceReport, Standard, UpkeepOptions, run_all_once};
 pub use sweep::{Sweep, SweepOptions};
 pub use sync::SyncDevices;
 pub use update::Update;

@@ -59,6 +59,8 @@ pub struct WorkerStatus {
     pub failures: u64,
     /// Things looked at in a second, lately.
     pub rate: f64,
+    /// How long what is known to be left will take at that rate; none when that can't be told.
+    pub eta: Option<Duration>,
     /// Times that it stepped back for clients.
     pub yields: u64,
     /// Why the last step failed, if it did.
@@ -140,7 +142,7 @@ impl Run {
                     if progress.idle {
                         self.worker.idle_pause(self.pace.idle_pause)
                     } else {
-                        self.pace.busy_pause
+                        self.worker.busy_pause(self.pace.busy_pause)
                     }
                 }
                 Err(error) => {
@@ -187,6 +189,7 @@ impl Run {
         let now = progress.items as f64 / elapsed;
         let weight = 1.0 - (-elapsed / RATE_SECONDS).exp();
         status.rate += (now - status.rate) * weight;
+        status.eta = eta(progress, status.rate);
     }
 
     fn note_failure(&mut self, error: &martlet_protocol::Error) {
@@ -197,6 +200,17 @@ impl Run {
         }
         status.error = Some(error.to_string());
     }
+}
+
+/// How long what is left takes at `rate` things a second; what waits for others waits for ever.
+fn eta(left: &Progress, rate: f64) -> Option<Duration> {
+    #[expect(clippy::cast_precision_loss, reason = "a time for people")]
+    let things = left.ahead.max(left.backlog) as f64;
+    if things == 0.0 {
+        return Some(Duration::ZERO);
+    }
+    let seconds = things / rate;
+    (!left.idle).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
 }
 
 /// Takes steps until there is nothing more to do for now.
@@ -300,6 +314,16 @@ mod tests {
         let status = run_for(fast(), Arc::default(), worker).await;
         assert_eq!((status.steps, status.failures), (0, 1));
         assert_eq!(status.error.as_deref(), Some("not today"));
+    }
+
+    #[test]
+    fn what_is_left_takes_as_long_as_its_rate_says() {
+        let left = |ahead, backlog, idle| Progress { backlog, ahead, idle, ..Progress::default() };
+        assert_eq!(eta(&left(0, 0, true), 0.0), Some(Duration::ZERO));
+        assert_eq!(eta(&left(100, 20, false), 10.0), Some(Duration::from_secs(10)));
+        assert_eq!(eta(&left(0, 20, false), 10.0), Some(Duration::from_secs(2)));
+        assert_eq!(eta(&left(0, 20, false), 0.0), None, "nothing moves");
+        assert_eq!(eta(&left(0, 20, true), 10.0), None, "the rest waits for others");
     }
 
     struct Panicking;

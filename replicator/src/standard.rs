@@ -1,11 +1,18 @@
 //! The standard set of workers, in one place for every role that runs them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use martlet_protocol::{Clock, Error};
 
+use crate::audit::{Audit, AuditOptions};
+use crate::change::RingChange;
 use crate::cluster::{Scope, SharedCluster};
+use crate::collect::{Collect, CollectOptions};
+use crate::cursors::{Cursors, MemoryCursors};
+use crate::expire::{Expire, ExpireOptions};
 use crate::reclaim::{Reclaim, ReclaimOptions};
+use crate::replicate::{ReplicateExtents, ReplicateOptions, ReplicateRegisters};
 use crate::runner::Runner;
 use crate::sweep::{Sweep, SweepOptions};
 use crate::sync::SyncDevices;
@@ -30,6 +37,35 @@ pub struct Standard {
     /// wrote an extent before is gone. None where other proxies may be writing: then an extent without
     /// an entry stays until its commit window of 24 hours is over.
     pub alone_since_ms: Option<u64>,
+    /// How what lasts is kept whole.
+    pub upkeep: UpkeepOptions,
+}
+
+/// How the workers go about what takes days: reading everything, and letting go of what is old.
+#[derive(Clone)]
+pub struct UpkeepOptions {
+    /// How fast everything is read and verified.
+    pub audit: AuditOptions,
+    /// How fast extents are brought to where they belong.
+    pub replicate: ReplicateOptions,
+    /// How old a tombstone is before it is collected (rule T1).
+    pub reclaim_age: Duration,
+    /// How old an upload is before it is given up; none: never.
+    pub upload_age: Option<Duration>,
+    /// Where long walks go on after a restart.
+    pub cursors: Arc<dyn Cursors>,
+}
+
+impl Default for UpkeepOptions {
+    fn default() -> Self {
+        Self {
+            audit: AuditOptions::default(),
+            replicate: ReplicateOptions::default(),
+            reclaim_age: Duration::from_hours(7 * 24),
+            upload_age: None,
+            cursors: Arc::new(MemoryCursors::default()),
+        }
+    }
 }
 
 /// What a worker that was run once came to.
@@ -46,20 +82,41 @@ pub struct OnceReport {
 }
 
 impl Standard {
-    /// The workers, in the order in which one run is best made: votes, then hints, then garbage.
+    /// The workers, in the order in which one run is best made: votes, then who decides, then hints,
+    /// then what is missing somewhere, then garbage; and in the end everything is read.
     pub fn workers(&self) -> Vec<Box<dyn Worker>> {
-        let Self { cluster, clock, scope, reclaim, alone_since_ms } = self.clone();
+        let Self { cluster, clock, scope, reclaim, alone_since_ms, upkeep } = self.clone();
         let sweep = match alone_since_ms {
             Some(started_ms) => SweepOptions::alone(reclaim.grace_ms, started_ms),
             None => SweepOptions::among_others(reclaim.grace_ms),
         };
+        let sync = SyncDevices::new(cluster.clone(), clock.clone(), scope.clone());
+        let change = RingChange::new(cluster.clone(), clock.clone(), scope.clone());
+        let update = Update::new(cluster.clone(), clock.clone(), scope.clone());
+        let registers = ReplicateRegisters::new(cluster.clone(), clock.clone(), scope.clone());
+        let extents = ReplicateExtents::new(cluster.clone(), clock.clone(), scope.clone())
+            .with_options(upkeep.replicate)
+            .with_cursors(upkeep.cursors.clone());
+        let age_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let collect = CollectOptions { age_ms: age_ms(upkeep.reclaim_age) };
+        let collect = Collect::new(cluster.clone(), clock.clone(), scope.clone(), collect);
+        let expire =
+            ExpireOptions { open_age_ms: upkeep.upload_age.map(age_ms), ..Default::default() };
+        let expire = Expire::new(cluster.clone(), clock.clone(), scope.clone(), expire);
         let reclaim = Reclaim::new(cluster.clone(), clock.clone(), reclaim);
-        let sweep = Sweep::new(cluster.clone(), clock.clone(), sweep);
+        let sweep = Sweep::new(cluster.clone(), clock, sweep);
+        let audit = Audit::new(cluster, scope.clone(), upkeep.audit);
         vec![
-            Box::new(SyncDevices::new(cluster.clone(), clock.clone(), scope.clone())),
-            Box::new(Update::new(cluster, clock, scope.clone())),
+            Box::new(sync),
+            Box::new(change),
+            Box::new(update),
+            Box::new(registers),
+            Box::new(extents),
+            Box::new(expire),
+            Box::new(collect),
             Box::new(reclaim.looking_after(scope.clone())),
             Box::new(sweep.looking_after(scope)),
+            Box::new(audit.with_cursors(upkeep.cursors)),
         ]
     }
 
@@ -110,6 +167,19 @@ mod tests {
     use crate::runner::Pace;
     use crate::testing::many::{Many, key};
 
+    const NAMES: [&str; 10] = [
+        "sync",
+        "ring-change",
+        "update",
+        "replicate-index",
+        "replicate-data",
+        "expire",
+        "collect",
+        "reclaim",
+        "sweep",
+        "audit",
+    ];
+
     fn standard(world: &Many) -> Standard {
         Standard {
             cluster: world.shared.clone(),
@@ -117,6 +187,7 @@ mod tests {
             scope: Scope::All,
             reclaim: ReclaimOptions::default(),
             alone_since_ms: None,
+            upkeep: UpkeepOptions::default(),
         }
     }
 
@@ -143,11 +214,11 @@ mod tests {
             }
         });
         let reports = reports.await;
-        let done: Vec<_> = reports.iter().map(|it| (it.name, it.totals.done, it.ended)).collect();
-        let expected = [("sync", 1, true), ("update", 1, true), ("reclaim", 0, true)];
-        assert_eq!(done[..3], expected);
-        assert_eq!((done[3].0, done[3].2), ("sweep", true));
-        assert_eq!(told, ["sync", "update"]);
+        let done: Vec<_> = reports.iter().map(|it| (it.name, it.totals.done)).collect();
+        assert!(reports.iter().all(|it| it.ended), "{reports:?}");
+        assert_eq!(reports.iter().map(|it| it.name).collect::<Vec<_>>(), NAMES);
+        assert!(done.contains(&("sync", 1)) && done.contains(&("update", 1)), "{done:?}");
+        assert!(told.contains(&"sync") && told.contains(&"update"), "{told:?}");
         assert!(world.is_voting(wiped).await && world.hints().await == 0);
     }
 
@@ -159,7 +230,7 @@ mod tests {
         standard(&world).start(&mut runner);
         let statuses = runner.statuses();
         let names: Vec<_> = statuses().iter().map(|status| status.name).collect();
-        assert_eq!(names, ["sync", "update", "reclaim", "sweep"]);
+        assert_eq!(names, NAMES);
         for _ in 0..1000 {
             if world.is_voting(wiped).await && world.hints().await == 0 {
                 break;

@@ -27,7 +27,7 @@ use martlet_protocol::key::shard_of;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{BucketId, Clock, DeviceId, ExtentId, Result};
 
-use self::buckets::list_buckets;
+pub(crate) use self::buckets::{Known, list_buckets};
 use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
 use crate::wanted::{Claim, Wanted};
 use crate::worker::{Progress, Worker};
@@ -69,7 +69,7 @@ pub struct Sweep {
     rounds: Rounds,
     after: Option<ExtentId>,
     /// The shards of each bucket, as of the beginning of this pass.
-    buckets: Option<Arc<HashMap<BucketId, u16>>>,
+    buckets: Option<Arc<HashMap<BucketId, Known>>>,
     /// Extents that nobody wanted when they were looked at.
     suspects: HashMap<(DeviceId, ExtentId), Suspect>,
     pass: u64,
@@ -115,7 +115,7 @@ impl Sweep {
 
     /// The buckets, read afresh at the beginning of a pass: whoever made a later one made its
     /// extents later still, and those are not looked at.
-    async fn buckets(&mut self, cluster: &Cluster) -> Result<Arc<HashMap<BucketId, u16>>> {
+    async fn buckets(&mut self, cluster: &Cluster) -> Result<Arc<HashMap<BucketId, Known>>> {
         if let Some(buckets) = &self.buckets {
             return Ok(buckets.clone());
         }
@@ -137,13 +137,13 @@ impl Sweep {
         let mut unknown = 0;
         for record in page.iter().filter(|record| self.is_window_over(record.birth_ms, now_ms)) {
             let owner = &record.owner;
-            let Some(shards) = buckets.get(&owner.bucket) else {
+            let Some(known) = buckets.get(&owner.bucket) else {
                 unwanted.push(record.clone());
                 continue;
             };
             let claim = Claim {
                 bucket: owner.bucket,
-                shard: shard_of(owner.key.as_bytes(), *shards),
+                shard: shard_of(owner.key.as_bytes(), known.shards),
                 key: owner.key.clone(),
                 upload: owner.upload,
             };
@@ -227,7 +227,7 @@ impl Sweep {
             kept,
             backlog: self.suspects.len() as u64,
             oldest_age_ms: oldest.map_or(0, |since_ms| now_ms.saturating_sub(since_ms)),
-            idle: false,
+            ..Progress::default()
         })
     }
 }

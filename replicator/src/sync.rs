@@ -9,13 +9,16 @@
 //!
 //! A device that was wiped or replaced may have promised and accepted what nobody else remembers.
 //!
-//! 1. Every other primary of its partitions persists a promise floor f = now: nothing below f can be
-//!    promised or accepted by a quorum any more, so what its peers hold below f stands still.
+//! 1. Every other device that has a say in its partitions, before and after a ring change that isn't
+//!    over, persists a promise floor f: nothing below f can be promised or accepted by a quorum any
+//!    more, so what its peers hold below f stands still. f lies ahead of the clock by as much as a
+//!    stamp may: whoever was promised something by the device alone was promised it below f.
 //! 2. The merge of all of their registers that belong on the device is copied; where they differ below
 //!    f, an identity round settles it first. Fences are copied too.
 //! 3. The walk is done again until a whole pass finds nothing below f that the device lacks.
 //! 4. The device's own floor is raised above f and above every promise that was met: whoever holds a
-//!    promise that the device has forgotten shared it with one of these peers. Then it votes.
+//!    promise that the device has forgotten shared it with one of these peers. It is told the highest
+//!    term that is known, for it may have forgotten that too. Then it votes.
 //!
 //! What is written above f meanwhile is chosen without the device, and found by the quorums that it
 //! will be part of. Its own floor comes last: until then old orders must still be taken.
@@ -23,24 +26,30 @@
 //! So many peers must take part that each quorum which the device may have been part of had one of
 //! them: of three primaries, both others. Where there are too few, nothing happens; a cluster whose
 //! devices are all new is given its votes by whoever founds it.
+//!
+//! A device that has no say in any partition has nothing to sync: a new one that waits for the ring
+//! change which brings it in. It gets its votes when every device of the ring has said so, and no
+//! floor: whoever has a floor above what is moved to it takes each register by a ballot only.
 
 mod peers;
-mod walk;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::DeviceStatus;
+use martlet_protocol::limits::CLOCK_SKEW_MS_MAX;
 use martlet_protocol::{
-    Clock, DeviceId, DeviceIdentity, Error, RegisterKey, Result, Stamp, StampSource,
+    Clock, DeviceId, DeviceIdentity, Error, RegisterKey, Result, Stamp, StampSource, Term,
 };
 use martlet_ring::RingHash;
 
-use self::peers::{check_coverage, copy_fences, peers_of};
+pub(crate) use self::peers::copy_fences;
+use self::peers::{check_coverage, peers_of};
 use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
+use crate::copying::{Copied, Copying, PAGE, Page};
 use crate::worker::{Progress, Worker};
 
 /// Between two looks for devices without votes.
@@ -64,8 +73,10 @@ struct Session {
     device: DeviceId,
     identity: DeviceIdentity,
     ring: RingHash,
+    /// How far the ring change had come: who has a say follows from it.
+    term: Term,
     /// The peers that persisted the floor, and which formatting of them did.
-    peers: HashMap<DeviceId, DeviceIdentity>,
+    peers: BTreeMap<DeviceId, DeviceIdentity>,
     floor: Stamp,
     /// The highest promise that was met.
     promise: Stamp,
@@ -109,15 +120,17 @@ impl SyncDevices {
         statuses: &HashMap<DeviceId, DeviceStatus>,
     ) -> Result<Session> {
         let voting = |id: &DeviceId| statuses.get(id).is_some_and(|status| status.voting);
-        let voters = peers_of(cluster, device).into_iter().filter(voting).collect();
-        check_coverage(cluster, device, &voters)?;
-        let floor = self.stamps.issue();
+        cluster.named()?;
+        let term = cluster.term.get();
+        let voters = peers_of(cluster, device, term).into_iter().filter(voting).collect();
+        check_coverage(cluster, device, term, &voters)?;
+        let floor = floor_at(self.clock.now_ms());
         let raised = voters.iter().map(|peer| async move {
             in_time(cluster.node(*peer)?.raise_floor(*peer, floor)).await.map(|()| *peer)
         });
         let raised: BTreeSet<DeviceId> = join_all(raised).await.into_iter().flatten().collect();
-        check_coverage(cluster, device, &raised)?;
-        copy_fences(cluster, device).await?;
+        check_coverage(cluster, device, term, &raised)?;
+        copy_fences(cluster, device, &raised).await?;
         let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
         let (_, own) = identity(&device)
             .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
@@ -126,6 +139,7 @@ impl SyncDevices {
             device,
             identity: own,
             ring: cluster.index.hash(),
+            term,
             peers: raised.iter().filter_map(identity).collect(),
             floor,
             promise: floor,
@@ -140,12 +154,10 @@ impl SyncDevices {
     /// One page, and what is to be done when it was the last of a pass: whether the device has its
     /// votes now, and how many registers were looked at.
     async fn go_on(&self, cluster: &Cluster, session: &mut Session) -> Result<(bool, u64)> {
-        let page = session.page(cluster).await?;
-        let items = page.registers.len() as u64;
-        let (missing, promise) = session.copy(cluster, &self.stamps, &page).await?;
-        session.missing += missing;
-        session.promise = session.promise.max(promise);
-        session.after = page.horizon;
+        let copied = session.copy_page(cluster, &self.stamps).await?;
+        let items = copied.items;
+        session.missing += copied.missing;
+        session.promise = session.promise.max(copied.promise);
         if session.after.is_some() {
             return Ok((false, items));
         }
@@ -168,7 +180,38 @@ impl SyncDevices {
 }
 
 impl Session {
-    /// Whether it is still about the same device, peers and ring.
+    /// Copies what is missing of the next page.
+    async fn copy_page(&mut self, cluster: &Cluster, stamps: &StampSource) -> Result<Copied> {
+        let sources: Vec<DeviceId> = self.peers.keys().copied().collect();
+        let after = self.after.as_ref();
+        let asked = sources.iter().chain([&self.device]).map(|device| async move {
+            let node = cluster.node(*device)?;
+            let page = in_time(node.registers(*device, after, PAGE)).await?;
+            Ok::<_, Error>((*device, page))
+        });
+        let belongs = |key: &RegisterKey| {
+            let sets = cluster.index.sets(cluster.index.partition(key.placement()), self.term);
+            sets.contains(self.device)
+        };
+        let page = if sources.is_empty() {
+            Page::merge(Vec::new(), belongs)
+        } else {
+            Page::merge(try_join_all(asked).await?, belongs)
+        };
+        let copying = Copying {
+            cluster,
+            stamps,
+            device: self.device,
+            sources: &sources,
+            fresh_from: Some(self.floor),
+            above: self.promise,
+        };
+        let copied = copying.page(&page).await?;
+        self.after = page.horizon;
+        Ok(copied)
+    }
+
+    /// Whether it is still about the same device, peers, ring and term.
     fn stands(&self, cluster: &Cluster, statuses: &HashMap<DeviceId, DeviceStatus>) -> bool {
         let same = |id: &DeviceId, identity: &DeviceIdentity, voting: bool| {
             statuses
@@ -176,23 +219,44 @@ impl Session {
                 .is_none_or(|status| status.identity == *identity && status.voting == voting)
         };
         cluster.index.hash() == self.ring
+            && cluster.term.get() == self.term
             && same(&self.device, &self.identity, false)
             && self.peers.iter().all(|(peer, identity)| same(peer, identity, true))
     }
 
     /// Gives the device its votes, if everybody whom it learned from still remembers.
     async fn end(&self, cluster: &Cluster) -> Result<()> {
-        copy_fences(cluster, self.device).await?;
+        copy_fences(cluster, self.device, self.peers.keys()).await?;
         let statuses = cluster.statuses().await;
-        let all_answer =
-            self.peers.keys().chain([&self.device]).all(|id| statuses.contains_key(id));
+        let everyone = cluster.index_devices();
+        let mut needed: Vec<&DeviceId> = self.peers.keys().chain([&self.device]).collect();
+        if self.peers.is_empty() {
+            // One silent device may know that a change has begun in which this one had a say.
+            needed.extend(&everyone);
+        }
+        let all_answer = needed.iter().all(|id| statuses.contains_key(id));
         if !all_answer || !self.stands(cluster, &statuses) {
-            return Err(Error::unavailable("a device that took part in a sync is gone or forgot"));
+            return Err(Error::unavailable(if self.peers.is_empty() {
+                "a new device waits for its vote until every device of the index ring answers"
+            } else {
+                "a device that took part in a sync is gone or forgot"
+            }));
         }
         let node = cluster.node(self.device)?;
-        in_time(node.raise_floor(self.device, self.floor.max(self.promise))).await?;
+        if !self.peers.is_empty() {
+            let floor = self.floor.max(self.promise);
+            in_time(node.raise_floor(self.device, floor)).await?;
+        }
+        if self.term > Term::NONE {
+            in_time(node.raise_term(self.device, self.term)).await?;
+        }
         in_time(node.set_voting(self.device, true)).await
     }
+}
+
+/// Above every stamp that anybody may have been promised by now.
+pub(crate) fn floor_at(now_ms: u64) -> Stamp {
+    Stamp::at_ms(now_ms.saturating_add(CLOCK_SKEW_MS_MAX + 1))
 }
 
 #[async_trait]

@@ -1,6 +1,9 @@
-//! A cluster of one node in memory, and the writes that tests make on it; [`many`] has several.
+//! A cluster of one node in memory, and the writes that tests make on it; [`many`] has several,
+//! [`growth`] adds to them, and [`storm`] has clients that work while things happen.
 
+pub(crate) mod growth;
 pub(crate) mod many;
+pub(crate) mod storm;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
 use martlet_protocol::{
     Backend, BucketId, Clock, DeviceId, Entry, ExtentId, ManualClock, PolicyId, RegisterKey,
-    StampSource, UploadId, WriteId,
+    StampSource, Term, UploadId, WriteId,
 };
 use martlet_ring::{Device, Node, Ring};
 
@@ -88,6 +91,7 @@ impl World {
             generation: 1,
             commit_by_ms: u64::MAX,
             keep_body,
+            term: Term::ANY,
         };
         let reply = self.memory.write(DeviceId(0), write).await.unwrap();
         assert_eq!(reply, WriteReply::Stored);
@@ -108,7 +112,7 @@ impl World {
         let id = ExtentId::random();
         let device = DeviceId(u32::from(id.0[0] & 1));
         let body = stream::iter([Ok(Bytes::from(bytes))]).boxed();
-        let new = NewExtent { id, owner, length: None };
+        let new = NewExtent { id, owner, length: None, birth_ms: None };
         self.memory.write_extent(device, new, body).await.unwrap()
     }
 
@@ -239,5 +243,7 @@ fn cluster(node: Arc<dyn Backend>) -> Cluster {
         index: Arc::new(index),
         data: HashMap::from([(POLICY, Arc::new(data))]),
         nodes: HashMap::from([(DeviceId(0), node.clone()), (DeviceId(1), node)]),
+        term: crate::KnownTerm::default(),
+        spread: crate::Spread::default(),
     }
 }

@@ -22,7 +22,7 @@ use martlet_protocol::{Clock, DeviceId, ErrorKind, RegisterKey, Result, Stamp, S
 use parking_lot::Mutex;
 
 use crate::cluster::{Cluster, Holders, Rounds, Scope, SharedCluster, in_time};
-use crate::identity::{Candidate, Voters, settle};
+use crate::identity::{Candidate, settle};
 use crate::worker::{Progress, Worker};
 
 /// Hints that one step deals with.
@@ -100,9 +100,7 @@ impl Update {
         if above == Stamp::ZERO {
             return true;
         }
-        let voters = Voters { devices: &holders.primaries, quorum: holders.quorum() };
-        let known = Some(candidate);
-        match settle(cluster, &self.stamps, &hint.key, voters, known, above).await {
+        match settle(cluster, &self.stamps, &hint.key, Some(candidate), above).await {
             Ok(Some(settled)) => {
                 self.offer(cluster, &holders, &hint.key, &settled).await == Some(Stamp::ZERO)
             }

@@ -8,7 +8,8 @@
 //! before it had freed the rest.
 //!
 //! All primaries must answer, with votes, and every device must say what it keeps for others; while
-//! a replica is moving, nobody can tell.
+//! a replica is moving, nobody can tell. What they are asked names the term: whoever knows that a
+//! change is under way which this process knows nothing of refuses to answer.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -107,6 +108,7 @@ impl<'a> Wanted<'a> {
             start: ListStart::First,
             limit: PAGE,
             fold: None,
+            term: self.cluster.named()?,
         };
         let kept = try_join_all(
             everyone.iter().map(|at| list(self.cluster, Source::Hints, *at, request.clone())),
@@ -146,10 +148,14 @@ impl<'a> Wanted<'a> {
         name: Bytes,
     ) -> Result<Vec<Option<Entry>>> {
         let key = &RegisterKey { bucket: claim.bucket, shard: claim.shard, kind, name };
+        let term = self.cluster.named()?;
         let asked = devices.iter().map(|device| async move {
             let node = self.cluster.node(*device)?;
             let view = match source {
-                Source::Registers => in_time(node.read(*device, key, Want::Entry)).await?,
+                Source::Registers => {
+                    let read = in_time(node.read(*device, key, Want::Entry, term)).await;
+                    read.inspect_err(|error| self.cluster.term.learn(error))?
+                }
                 Source::Hints => in_time(node.read_hint(*device, key, Want::Entry)).await?,
             };
             Ok(view.entry)
@@ -182,7 +188,9 @@ pub(crate) async fn list(
     loop {
         let node = cluster.node(device)?;
         let ListReply { entries, truncated } = match source {
-            Source::Registers => in_time(node.list(device, &request)).await?,
+            Source::Registers => in_time(node.list(device, &request))
+                .await
+                .inspect_err(|error| cluster.term.learn(error))?,
             Source::Hints => in_time(node.list_hints(device, &request)).await?,
         };
         let last = entries.last().map(|(name, _)| name.clone());

@@ -24,6 +24,11 @@ pub trait Worker: Send {
     fn idle_pause(&self, usual: Duration) -> Duration {
         usual
     }
+
+    /// How long it rests after a step while there is work; `usual` is what others rest.
+    fn busy_pause(&self, usual: Duration) -> Duration {
+        usual
+    }
 }
 
 #[async_trait]
@@ -39,6 +44,10 @@ impl Worker for Box<dyn Worker> {
     fn idle_pause(&self, usual: Duration) -> Duration {
         (**self).idle_pause(usual)
     }
+
+    fn busy_pause(&self, usual: Duration) -> Duration {
+        (**self).busy_pause(usual)
+    }
 }
 
 /// What came of a step, or of many.
@@ -52,11 +61,19 @@ pub struct Progress {
     pub freed: u64,
     /// Their bytes.
     pub freed_bytes: u64,
+    /// Copies of extents written.
+    pub copied: u64,
+    /// Their bytes.
+    pub copied_bytes: u64,
+    /// Registers brought to a replica that lacked them.
+    pub repaired: u64,
     /// Things left as they are, because somebody who must agree did not answer.
     pub kept: u64,
     /// Things known to wait, as far as the worker can see.
     pub backlog: u64,
-    /// How long the oldest of them has waited, in milliseconds.
+    /// Things of this pass that are still to be looked at, where the worker knows.
+    pub ahead: u64,
+    /// How long the oldest of those that wait has waited, in milliseconds.
     pub oldest_age_ms: u64,
     /// Whether there is nothing more to do for now.
     pub idle: bool,
@@ -69,7 +86,11 @@ impl Progress {
         self.done += step.done;
         self.freed += step.freed;
         self.freed_bytes += step.freed_bytes;
+        self.copied += step.copied;
+        self.copied_bytes += step.copied_bytes;
+        self.repaired += step.repaired;
         self.kept += step.kept;
+        self.ahead = step.ahead;
         self.backlog = step.backlog;
         self.oldest_age_ms = step.oldest_age_ms;
         self.idle = step.idle;

@@ -1,5 +1,6 @@
 //! Which buckets there are, as far as anybody who must know says.
 
+use martlet_protocol::Term;
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use martlet_protocol::backend::{ListRequest, ListStart};
 use martlet_protocol::entry::Value;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
+use martlet_protocol::{BucketId, DeviceId, Error, PolicyId, RegisterKind, Result, Shard};
 
 use crate::cluster::Cluster;
 use crate::wanted::{Source, list};
@@ -15,8 +16,17 @@ use crate::wanted::{Source, list};
 /// Buckets of a listing asked for at a time.
 const PAGE: usize = 1000;
 
+/// What is known of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// The shards of its index.
+    pub(crate) shards: u16,
+    /// Where its extents lie.
+    pub(crate) policy: PolicyId,
+}
+
 /// The buckets that any primary of the root bucket's shards, or any hint, knows.
-pub(super) async fn list_buckets(cluster: &Cluster) -> Result<HashMap<BucketId, u16>> {
+pub(crate) async fn list_buckets(cluster: &Cluster) -> Result<HashMap<BucketId, Known>> {
     let mut primaries: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
     for shard in (0..INDEX_SHARDS_DEFAULT).map(Shard) {
         let holders = cluster.holders(index_placement(BucketId::ROOT, shard));
@@ -31,11 +41,12 @@ pub(super) async fn list_buckets(cluster: &Cluster) -> Result<HashMap<BucketId, 
     let hints = everyone.map(|device| (Source::Hints, device, all_shards()));
     let primaries =
         primaries.into_iter().map(|(device, shards)| (Source::Registers, device, shards));
-    let mut buckets = HashMap::new();
+    let (term, mut buckets) = (cluster.named()?, HashMap::new());
     for (source, device, shards) in hints.chain(primaries) {
-        for (_, entry) in list(cluster, source, device, of_root(shards)).await? {
+        for (_, entry) in list(cluster, source, device, of_root(shards, term)).await? {
             if let Value::Bucket(bucket) = entry.value {
-                buckets.insert(bucket.id, bucket.index_shards);
+                let known = Known { shards: bucket.index_shards, policy: bucket.policy };
+                buckets.insert(bucket.id, known);
             }
         }
     }
@@ -46,7 +57,7 @@ fn all_shards() -> Vec<Shard> {
     (0..INDEX_SHARDS_DEFAULT).map(Shard).collect()
 }
 
-fn of_root(shards: Vec<Shard>) -> ListRequest {
+fn of_root(shards: Vec<Shard>, term: Term) -> ListRequest {
     ListRequest {
         bucket: BucketId::ROOT,
         shards,
@@ -55,5 +66,6 @@ fn of_root(shards: Vec<Shard>) -> ListRequest {
         start: ListStart::First,
         limit: PAGE,
         fold: None,
+        term,
     }
 }

@@ -1,46 +1,83 @@
 //! Whom a device syncs from, whether they are enough, and what they know of buckets.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::{join_all, try_join_all};
 use martlet_protocol::backend::BucketFence;
-use martlet_protocol::{BucketId, DeviceId, Error, Result};
+use martlet_protocol::{BucketId, DeviceId, Error, Partition, Result, Term};
+use martlet_ring::Sets;
 
 use crate::cluster::{Cluster, in_time};
 
-/// The other primaries of every partition that a device is a primary of.
-pub(super) fn peers_of(cluster: &Cluster, device: DeviceId) -> BTreeSet<DeviceId> {
-    let partitions = cluster.index.partitions().map(|at| cluster.index.primaries(at));
-    let mut peers: BTreeSet<DeviceId> =
-        partitions.filter(|all| all.clone().any(|id| id == device)).flatten().collect();
+/// Who decides about each partition in which a device has a say at a term.
+fn sets_with(
+    cluster: &Cluster,
+    device: DeviceId,
+    term: Term,
+) -> impl Iterator<Item = (Partition, Sets)> {
+    let sets = cluster.index.partitions().map(move |at| (at, cluster.index.sets(at, term)));
+    sets.filter(move |(_, sets)| sets.contains(device))
+}
+
+/// All others who have a say in those partitions, before a change that isn't over and after it.
+pub(super) fn peers_of(cluster: &Cluster, device: DeviceId, term: Term) -> BTreeSet<DeviceId> {
+    let mut peers = BTreeSet::new();
+    for (_, sets) in sets_with(cluster, device, term) {
+        peers.extend(sets.members());
+    }
     peers.remove(&device);
     peers
 }
 
-/// Whether each quorum that a device was part of had one of `peers`.
+/// Whether each quorum that a device was part of had one of `peers`. Where it is to take the place of
+/// another, the same of each quorum that decided before.
 pub(super) fn check_coverage(
     cluster: &Cluster,
     device: DeviceId,
+    term: Term,
     peers: &BTreeSet<DeviceId>,
 ) -> Result<()> {
-    for partition in cluster.index.partitions() {
-        let primaries = cluster.index.primaries(partition);
-        let (count, others) = (primaries.len(), primaries.clone().filter(|id| peers.contains(id)));
-        if primaries.clone().any(|id| id == device) && others.count() < count - count / 2 {
-            return Err(Error::unavailable(format!(
-                "device {device} has no vote, and too few of its peers have one for it to sync from"
-            )));
+    for (_, sets) in sets_with(cluster, device, term) {
+        for at in 0..sets.count() {
+            let (count, others) =
+                (sets.set(at).count(), sets.set(at).filter(|id| peers.contains(id)));
+            // A quorum without the device may have decided all by itself.
+            let needed = if sets.is_of(at, device) { count - count / 2 } else { sets.quorum(at) };
+            if others.count() < needed {
+                return Err(Error::unavailable(format!(
+                    "device {device} has no vote, and too few of its peers have one for it to sync \
+                     from"
+                )));
+            }
         }
     }
     Ok(())
 }
 
-/// Lets a device know every fence that any other device of the index ring knows (rule M2).
-pub(super) async fn copy_fences(cluster: &Cluster, device: DeviceId) -> Result<()> {
-    let others = cluster.index_devices().into_iter().filter(|id| *id != device);
-    let asked = others.map(|id| async move { in_time(cluster.node(id)?.fences(id)).await });
-    let mut newest: HashMap<BucketId, BucketFence> = HashMap::new();
-    for fence in join_all(asked).await.into_iter().flatten().flatten() {
+/// Lets a device know every fence that any other device of the index ring knows (rule M2). `needed`
+/// are those whose silence is an error; some may have left the ring.
+pub(crate) async fn copy_fences<'a>(
+    cluster: &Cluster,
+    device: DeviceId,
+    needed: impl IntoIterator<Item = &'a DeviceId>,
+) -> Result<()> {
+    let needed: BTreeSet<DeviceId> = needed.into_iter().copied().collect();
+    let mut others: BTreeSet<DeviceId> = cluster.index_devices().into_iter().collect();
+    others.extend(&needed);
+    others.remove(&device);
+    let asked = others
+        .into_iter()
+        .map(|id| async move { (id, async { in_time(cluster.node(id)?.fences(id)).await }.await) });
+    let mut answers: BTreeMap<DeviceId, Result<Vec<BucketFence>>> =
+        join_all(asked).await.into_iter().collect();
+    let mut fences = Vec::new();
+    for id in &needed {
+        let silence = || Err(Error::unavailable(format!("device {id} keeps its own fences")));
+        fences.extend(answers.remove(id).unwrap_or_else(silence)?);
+    }
+    fences.extend(answers.into_values().flatten().flatten());
+    let mut newest: BTreeMap<BucketId, BucketFence> = BTreeMap::new();
+    for fence in fences {
         let held = newest.entry(fence.bucket).or_insert(fence);
         // Of one generation, closed is the safer one: whoever opens it again says so to all.
         if (fence.generation, !fence.open) > (held.generation, !held.open) {
@@ -48,7 +85,7 @@ pub(super) async fn copy_fences(cluster: &Cluster, device: DeviceId) -> Result<(
         }
     }
     let node = cluster.node(device)?;
-    let known: HashMap<BucketId, u64> = in_time(node.fences(device))
+    let known: BTreeMap<BucketId, u64> = in_time(node.fences(device))
         .await?
         .into_iter()
         .map(|fence| (fence.bucket, fence.generation))

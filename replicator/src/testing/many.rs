@@ -9,7 +9,7 @@ use martlet_protocol::entry::{Attributes, Body, ETag, Object, Value};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{
-    Backend, BucketId, DeviceId, Entry, ManualClock, RegisterKey, Stamp, StampSource, WriteId,
+    Backend, BucketId, DeviceId, Entry, ManualClock, RegisterKey, Stamp, StampSource, Term, WriteId,
 };
 use martlet_ring::{Device, Node, Ring};
 use parking_lot::Mutex;
@@ -68,7 +68,14 @@ impl Many {
         let memories: HashMap<_, _> = (0..count).map(memory).collect();
         let nodes = memories.iter().map(|(id, memory)| (*id, wrap(*id, memory.clone())));
         let data = HashMap::from([(POLICY, ring.clone())]);
-        let cluster = Cluster { index: ring, data, nodes: nodes.collect() };
+        let term = crate::KnownTerm::default();
+        let cluster = Cluster {
+            index: ring,
+            data,
+            nodes: nodes.collect(),
+            term,
+            spread: crate::Spread::default(),
+        };
         let stamps = StampSource::new(clock.clone());
         Self {
             clock,
@@ -89,9 +96,14 @@ impl Many {
         fresh.set_voting(device, false).await.unwrap();
         // Whoever still speaks with the one before speaks with nobody.
         self.memory(device).set_offline(device, true);
-        self.memories.lock().insert(device, fresh.clone());
+        self.put_in_place(device, fresh);
+    }
+
+    /// From now on a device is this one.
+    pub(crate) fn put_in_place(&self, device: DeviceId, memory: Arc<MemoryBackend>) {
+        self.memories.lock().insert(device, memory.clone());
         let mut cluster = Cluster::clone(&self.shared.get());
-        cluster.nodes.insert(device, (self.wrap)(device, fresh));
+        cluster.nodes.insert(device, (self.wrap)(device, memory));
         self.shared.set(cluster);
     }
 
@@ -139,13 +151,13 @@ impl Many {
 
     pub(crate) async fn promise_on(&self, devices: &[DeviceId], key: &RegisterKey, ballot: Stamp) {
         for device in devices {
-            self.memory(*device).promise(*device, key, ballot).await.unwrap();
+            self.memory(*device).promise(*device, key, ballot, Term::ANY).await.unwrap();
         }
     }
 
     pub(crate) async fn read_on(&self, device: DeviceId, key: &RegisterKey) -> Option<Entry> {
         let memory = self.memory(device);
-        memory.read(device, key, Want::Entry).await.unwrap().entry
+        memory.read(device, key, Want::Entry, Term::ANY).await.unwrap().entry
     }
 
     /// A write of a new object, stamped now.
@@ -187,5 +199,6 @@ pub(crate) fn write(key: &RegisterKey, order: Stamp, size: u64, body: Body) -> E
         generation: 1,
         commit_by_ms: u64::MAX,
         keep_body: false,
+        term: Term::ANY,
     }
 }

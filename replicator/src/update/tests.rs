@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use martlet_protocol::backend::{EntryWrite, Want};
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, Entry, ManualClock};
+use martlet_protocol::{Backend, Entry, ManualClock, Term};
 
 use super::*;
 use crate::cluster::Cluster;
@@ -48,7 +48,8 @@ async fn hints_are_delivered_to_all_primaries_and_forgotten() {
     assert_eq!(world.hints().await, 0);
     for hint in hints {
         for device in world.primaries(&hint.key) {
-            let view = world.memory(device).read(device, &hint.key, Want::EntryAndInline).await;
+            let view =
+                world.memory(device).read(device, &hint.key, Want::EntryAndInline, Term::ANY).await;
             let view = view.unwrap();
             assert_eq!((view.entry.as_ref(), &view.inline), (Some(&hint.entry), &hint.inline));
         }

@@ -31,7 +31,7 @@ async fn extent(world: &Many, key: &RegisterKey) -> (Body, ExtentId) {
     let mut extents = Vec::new();
     for device in ring.primaries(partition).chain(ring.handoffs(partition).take(1)) {
         let body = stream::iter([Ok(Bytes::from_static(b"bytes"))]).boxed();
-        let new = NewExtent { id, owner: owner.clone(), length: None };
+        let new = NewExtent { id, owner: owner.clone(), length: None, birth_ms: None };
         extents = vec![world.memory(device).write_extent(device, new, body).await.unwrap()];
     }
     (Body::Extents(Manifest { policy: POLICY, extents, parts: Vec::new() }), id)

@@ -1,0 +1,232 @@
+//! Audit: reads everything at a bounded rate, so that what decays is found before its last copy does
+//! (rule H1).
+//!
+//! Nodes verify and put aside; the worker says where and how fast, and brings back what was put
+//! aside from another device at once. What it can't bring back now, `replicate` will: whoever still
+//! has a copy asks, and hears that one is missing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use martlet_protocol::backend::Audited;
+use martlet_protocol::tree::BinKey;
+use martlet_protocol::{DeviceId, Error, ExtentId, Result};
+
+use crate::cluster::{Cluster, Rounds, Scope, SharedCluster};
+use crate::cursors::{Cursors, MemoryCursors};
+use crate::replicate::copy::{copy_back, patience};
+use crate::worker::{Progress, Worker};
+
+/// Bytes of a step: enough that its overhead disappears, few enough that clients don't notice.
+const STEP_BYTES_MIN: u64 = 1024 * 1024;
+const STEP_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// How fast devices are audited.
+#[derive(Clone, Copy, Debug)]
+pub struct AuditOptions {
+    /// Bytes read in a second, over all devices looked after together.
+    pub bytes_per_second: u64,
+    /// Between the end of a pass and the beginning of the next.
+    pub rest: Duration,
+}
+
+impl Default for AuditOptions {
+    fn default() -> Self {
+        Self { bytes_per_second: 20 * 1024 * 1024, rest: Duration::from_hours(6) }
+    }
+}
+
+/// The worker.
+pub struct Audit {
+    cluster: SharedCluster,
+    scope: Scope,
+    options: AuditOptions,
+    cursors: Arc<dyn Cursors>,
+    rounds: Rounds,
+    part: Part,
+    /// Extents that this pass has seen, and things that it found corrupt and could not bring back.
+    seen: u64,
+    lost: u64,
+    left: u64,
+    /// Bytes of the last step.
+    step_bytes: u64,
+}
+
+/// What of a device is being audited, and up to where it was.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Registers(Option<BinKey>),
+    Extents(Option<ExtentId>),
+}
+
+impl Audit {
+    const NAME: &str = "audit";
+
+    /// A worker over all devices that `scope` looks after.
+    pub fn new(cluster: impl Into<SharedCluster>, scope: Scope, options: AuditOptions) -> Self {
+        Self {
+            cluster: cluster.into(),
+            scope,
+            options,
+            cursors: Arc::new(MemoryCursors::default()),
+            rounds: Rounds::default(),
+            part: Part::Registers(None),
+            seen: 0,
+            lost: 0,
+            left: 0,
+            step_bytes: 0,
+        }
+    }
+
+    /// The same, going on where `cursors` say: at an extent of a device.
+    #[must_use]
+    pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
+        let saved = cursors.load(Self::NAME);
+        let place = saved.as_deref().and_then(|text| {
+            let (device, after) = text.split_once(' ')?;
+            Some((DeviceId(device.parse().ok()?), after.parse().ok()))
+        });
+        if let Some((device, after)) = place {
+            self.rounds = Rounds::from(device);
+            self.part = after.map_or(Part::Registers(None), |id| Part::Extents(Some(id)));
+        }
+        self.cursors = cursors;
+        self
+    }
+
+    /// About a second's worth.
+    fn step_bytes(&self) -> u64 {
+        self.options.bytes_per_second.clamp(STEP_BYTES_MIN, STEP_BYTES_MAX)
+    }
+
+    /// The next stretch of a device; whether that was its last.
+    async fn stretch(&mut self, cluster: &Cluster, device: DeviceId) -> Result<(Progress, bool)> {
+        match self.part {
+            Part::Registers(_) if cluster.index.device(device).is_none() => {
+                self.part = Part::Extents(None);
+                Ok((Progress::default(), false))
+            }
+            Part::Registers(after) => {
+                let node = cluster.node(device)?;
+                let audited = in_patience(0, node.audit_registers(device, after)).await?;
+                if !audited.corrupt.is_empty() {
+                    let runs = audited.corrupt.len();
+                    tracing::warn!(%device, runs, "sums of registers were wrong and are made anew");
+                }
+                let next = audited.next.map(|bin| Part::Registers(Some(bin)));
+                self.part = next.unwrap_or(Part::Extents(None));
+                self.step_bytes = audited.bytes;
+                let done = audited.corrupt.len() as u64;
+                Ok((Progress { done, ..Progress::default() }, false))
+            }
+            Part::Extents(_) if !cluster.has_extents(device) => Ok((Progress::default(), true)),
+            Part::Extents(after) => {
+                let (node, most) = (cluster.node(device)?, self.step_bytes());
+                let audited = in_patience(most, node.audit_extents(device, after, most)).await?;
+                let mut progress = Progress { items: audited.items, ..Progress::default() };
+                self.bring_back(cluster, device, &audited, &mut progress).await;
+                self.seen += audited.items;
+                self.step_bytes = audited.bytes;
+                self.part = Part::Extents(audited.next);
+                Ok((progress, audited.next.is_none()))
+            }
+        }
+    }
+
+    /// Brings back what a node has put aside.
+    async fn bring_back(
+        &mut self,
+        cluster: &Cluster,
+        device: DeviceId,
+        audited: &Audited<ExtentId>,
+        progress: &mut Progress,
+    ) {
+        for id in &audited.corrupt {
+            tracing::warn!(%device, extent = %id, "an extent was not what was written: it is put aside");
+            match copy_back(cluster, device, *id).await {
+                Ok(bytes) => {
+                    progress.done += 1;
+                    progress.copied += u64::from(bytes > Some(0));
+                    progress.copied_bytes += bytes.unwrap_or(0);
+                }
+                Err(error) => {
+                    tracing::warn!(%device, extent = %id, %error, "an extent is not brought back for now");
+                    progress.kept += 1;
+                    self.lost += 1;
+                }
+            }
+        }
+    }
+
+    /// Goes on to the next device; whether that ended a pass.
+    fn advance(&mut self, cluster: &Cluster) -> bool {
+        self.part = Part::Registers(None);
+        let ended = self.rounds.advance(&cluster.devices_of(&self.scope));
+        if ended {
+            self.left = std::mem::take(&mut self.lost);
+            self.seen = 0;
+        }
+        ended
+    }
+
+    fn save(&self, cluster: &Cluster) {
+        if let Some(device) = self.rounds.at(&cluster.devices_of(&self.scope)) {
+            let after = match self.part {
+                Part::Extents(Some(id)) => id.to_string(),
+                _ => "-".to_owned(),
+            };
+            self.cursors.save(Self::NAME, &format!("{} {after}", device.0));
+        }
+    }
+}
+
+async fn in_patience<T>(bytes: u64, call: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || Error::unavailable("a device took too long to verify what it holds");
+    tokio::time::timeout(patience(bytes), call).await.unwrap_or_else(|_| Err(late()))
+}
+
+#[async_trait]
+impl Worker for Audit {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn idle_pause(&self, usual: Duration) -> Duration {
+        usual.max(self.options.rest)
+    }
+
+    fn busy_pause(&self, usual: Duration) -> Duration {
+        let rate = self.options.bytes_per_second.max(1);
+        usual.max(Duration::from_millis(self.step_bytes.saturating_mul(1000) / rate))
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        let cluster = self.cluster.get();
+        self.step_bytes = 0;
+        let devices = cluster.devices_of(&self.scope);
+        let Some(device) = self.rounds.at(&devices) else {
+            return Ok(Progress { idle: true, ..Progress::default() });
+        };
+        let mut progress = match self.stretch(&cluster, device).await {
+            Ok((mut progress, is_last)) => {
+                progress.idle = is_last && self.advance(&cluster);
+                self.save(&cluster);
+                progress
+            }
+            Err(error) => {
+                tracing::debug!(%device, %error, "a device is audited in a later pass");
+                let idle = self.advance(&cluster);
+                Progress { kept: 1, idle, ..Progress::default() }
+            }
+        };
+        progress.backlog = if progress.idle { self.left } else { self.lost };
+        if !progress.idle {
+            progress.ahead = cluster.extents_on(&devices).await.saturating_sub(self.seen);
+        }
+        Ok(progress)
+    }
+}
+
+#[cfg(test)]
+mod tests;

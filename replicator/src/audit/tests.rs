@@ -1,0 +1,98 @@
+//! What decays is found, put aside and brought back, at the rate that was asked for.
+
+use martlet_protocol::backend::Presence;
+use martlet_protocol::testing::{Fault, FaultyBackend, Op};
+use martlet_protocol::{Backend, ErrorKind, ManualClock};
+
+use super::*;
+use crate::run_once;
+use crate::testing::many::Many;
+
+fn worker(world: &Many, options: AuditOptions) -> Audit {
+    Audit::new(world.shared.clone(), Scope::All, options)
+}
+
+async fn is_good(world: &Many, device: DeviceId, id: ExtentId) -> bool {
+    world.memory(device).read_extent(device, id, 0..16).await.is_ok()
+}
+
+#[tokio::test]
+async fn corrupt_extents_are_put_aside_and_brought_back() {
+    let world = Many::new(4);
+    let ids = world.extents(30).await;
+    let spoilt: Vec<(DeviceId, ExtentId)> =
+        ids.iter().step_by(3).map(|id| (world.data_primaries(*id)[1], *id)).collect();
+    for (device, id) in &spoilt {
+        world.memory(*device).corrupt(*device, *id);
+        assert!(!is_good(&world, *device, *id).await);
+    }
+    let progress = run_once(&mut worker(&world, AuditOptions::default())).await.unwrap();
+    assert_eq!((progress.items, progress.copied, progress.kept), (90, 10, 0));
+    for (device, id) in &spoilt {
+        assert!(is_good(&world, *device, *id).await);
+    }
+    assert!(world.is_in_place(4, &ids));
+}
+
+#[tokio::test]
+async fn what_nobody_else_has_stays_aside_and_is_told() {
+    let world = Many::new(4);
+    let id = world.extents(1).await[0];
+    let primaries = world.data_primaries(id);
+    for device in &primaries[1..] {
+        world.memory(*device).release_extents(*device, &[id]).await.unwrap();
+    }
+    world.memory(primaries[0]).corrupt(primaries[0], id);
+    let mut worker = worker(&world, AuditOptions::default());
+    let progress = run_once(&mut worker).await.unwrap();
+    assert_eq!((progress.copied, progress.kept, progress.backlog), (0, 1, 1));
+    let said = world.memory(primaries[0]).presence(primaries[0], &[id]).await.unwrap();
+    assert_eq!(said, [Presence::Missing], "bytes that are wrong are served to nobody");
+}
+
+#[tokio::test]
+async fn a_stray_that_decayed_is_not_brought_back() {
+    let world = Many::new(4);
+    let id = world.extents(1).await[0];
+    let primaries = world.data_primaries(id);
+    let stray = (0..4).map(DeviceId).find(|device| !primaries.contains(device)).unwrap();
+    world.extent_on(&[stray], id, "object").await;
+    world.memory(stray).corrupt(stray, id);
+    run_once(&mut worker(&world, AuditOptions::default())).await.unwrap();
+    assert!(world.is_in_place(4, &[id]));
+}
+
+#[tokio::test]
+async fn the_rate_bounds_bytes_in_time_and_a_pass_goes_on_after_a_restart() {
+    let world = Many::new(3);
+    world.extents(200).await;
+    let options = AuditOptions { bytes_per_second: 1600, rest: Duration::from_secs(99) };
+    let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
+    let mut first = worker(&world, options).with_cursors(cursors.clone());
+    // Registers of the first device, then its extents.
+    first.step().await.unwrap();
+    let step = first.step().await.unwrap();
+    assert_eq!((step.items, step.ahead), (200, 400));
+    let usual = Duration::from_millis(20);
+    assert_eq!(first.busy_pause(usual), Duration::from_secs(2));
+    assert_eq!(first.idle_pause(usual), Duration::from_secs(99));
+    let rest = run_once(&mut worker(&world, options).with_cursors(cursors.clone())).await.unwrap();
+    assert_eq!((rest.items, rest.ahead), (400, 0));
+    let whole = run_once(&mut worker(&world, options).with_cursors(cursors)).await.unwrap();
+    assert_eq!(whole.items, 600);
+}
+
+#[tokio::test]
+async fn a_device_that_does_not_answer_keeps_nobody_waiting() {
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = Many::wrapped(3, clock, |device, memory| {
+        let choose = move |call: &martlet_protocol::testing::Call<'_>| match call.op {
+            Op::AuditRegisters if device == DeviceId(1) => Fault::Refuse(ErrorKind::Unavailable),
+            _ => Fault::None,
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    world.extents(10).await;
+    let progress = run_once(&mut worker(&world, AuditOptions::default())).await.unwrap();
+    assert_eq!((progress.items, progress.kept), (20, 1));
+}

@@ -1,0 +1,106 @@
+//! The count of registers: for each, who holds it, who should, and who is behind.
+
+use std::collections::BTreeMap;
+
+use martlet_protocol::backend::{Holding, Walk, Want};
+use martlet_protocol::tree::Span;
+use martlet_protocol::{DeviceId, RegisterKey, Stamp};
+
+use super::streams::Streams;
+use super::{Census, Tally};
+use crate::cluster::in_time;
+
+/// Registers asked for at a time.
+const PAGE: usize = 1000;
+/// Registers that are asked about again at a time.
+const AGAIN: usize = 500;
+
+/// Who holds what of one register.
+type Held = BTreeMap<DeviceId, Stamp>;
+
+impl Census<'_> {
+    pub(super) async fn count_registers(&mut self) {
+        let cluster = self.cluster;
+        let devices = cluster.index_devices().into_iter().filter(|it| !self.silent.contains(it));
+        let mut streams = Streams::of(devices.collect::<Vec<_>>());
+        let walk = Walk { span: Span::ALL, bin: None, want: Want::Entry };
+        let read = async |device: DeviceId, after: Option<RegisterKey>| {
+            let node = cluster.node(device)?;
+            let page = in_time(node.walk(device, &walk, after.as_ref(), PAGE)).await?;
+            let held = page.into_iter().filter_map(|(key, view)| Some((key, view.entry?.order)));
+            Ok(held.collect::<Vec<_>>())
+        };
+        while !streams.is_over() {
+            self.silent.extend(streams.fill(read).await);
+            let mut odd = Vec::new();
+            while let Some((key, holders)) = streams.next() {
+                let held: Held = holders.into_iter().collect();
+                self.report.registers.things += 1;
+                self.report.registers.copies += held.len() as u64;
+                if !self.judge(&key, &held).is_clean() {
+                    odd.push(key);
+                }
+            }
+            for odd in odd.chunks(AGAIN) {
+                self.look_again(odd).await;
+            }
+            self.rest().await;
+        }
+    }
+
+    /// What is wrong with a register, if this is what devices hold of it.
+    fn judge(&self, key: &RegisterKey, held: &Held) -> Tally {
+        let sets = self.cluster.sets(key.placement());
+        let newest = held.values().max();
+        let mut tally = Tally::default();
+        for member in sets.members().filter(|member| !self.silent.contains(member)) {
+            match held.get(&member) {
+                None => tally.missing += 1,
+                order if order < newest => tally.older += 1,
+                Some(_) => {}
+            }
+        }
+        tally.stray = held.keys().filter(|device| !sets.contains(**device)).count() as u64;
+        tally
+    }
+
+    /// Asks everybody about registers that looked wrong, and counts those that still do.
+    async fn look_again(&mut self, keys: &[RegisterKey]) {
+        self.wait().await;
+        let cluster = self.cluster;
+        let mut held: Vec<Held> = vec![Held::new(); keys.len()];
+        for device in cluster.index_devices() {
+            if self.silent.contains(&device) {
+                continue;
+            }
+            let asked = async { in_time(cluster.node(device)?.holdings(device, keys)).await }.await;
+            let Ok(holdings) = asked else {
+                self.silent.insert(device);
+                continue;
+            };
+            for (held, Holding { held: entry, .. }) in held.iter_mut().zip(holdings) {
+                if let Some((order, _)) = entry {
+                    held.insert(device, order);
+                }
+            }
+        }
+        for (key, held) in keys.iter().zip(&held) {
+            let tally = if held.is_empty() { Tally::default() } else { self.judge(key, held) };
+            if tally.is_clean() {
+                continue;
+            }
+            let Tally { missing, older, stray, .. } = tally;
+            let total = &mut self.report.registers;
+            total.missing += missing;
+            total.older += older;
+            total.stray += stray;
+            self.found(|| {
+                let holders: Vec<String> = held.keys().map(ToString::to_string).collect();
+                format!(
+                    "{key:?}: {missing} missing, {older} older, {stray} stray; on {}",
+                    holders.join(" ")
+                )
+            });
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Ring changes: who decides about the partitions that a new index ring moves, step by step (rules P2,
+//! P3).
+//!
+//! ```text
+//!  old holders decide ──▶ both decide ──────────────────────────▶ new holders decide
+//!                         │ a quorum of both sets has heard  ▲
+//!                         └──▶ new holders copy ──▶ joined ──┘
+//! ```
+//!
+//! * `plan`: what is to be done next, as a pure function of the ring and of what devices say.
+//! * `join`: how a new holder copies.
+//!
+//! Every replicator runs this, and any number at once: what they do is idempotent, and each decides by
+//! what the devices have persisted. A phase begins when the first device is told of its term; whoever
+//! is found behind is told later. Nothing is kept in the process that a crash could lose.
+//!
+//! Silence blocks a phase and nothing else: clients go on, by the quorums of the phase that is.
+
+mod join;
+mod plan;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::join_all;
+use martlet_protocol::backend::DeviceStatus;
+use martlet_protocol::{Clock, DeviceId, Result, StampSource, Term};
+
+use self::join::Joining;
+pub use self::plan::ChangeProgress;
+use self::plan::{Next, next};
+use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
+use crate::worker::{Progress, Worker};
+
+/// Between two looks.
+const REST: Duration = Duration::from_secs(2);
+/// Steps that may fail in a row before joining begins anew, perhaps with other sources.
+const FAILURES_MAX: u32 = 3;
+
+/// The worker.
+pub struct RingChange {
+    cluster: SharedCluster,
+    clock: Arc<dyn Clock>,
+    scope: Scope,
+    stamps: StampSource,
+    joining: Option<Joining>,
+    /// Why the change does not go on: said once, not every time.
+    told: Option<String>,
+}
+
+impl RingChange {
+    /// A worker that brings the change of the index ring on its way, and lets those devices join that
+    /// `scope` looks after.
+    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+        let stamps = StampSource::new(clock.clone());
+        Self { cluster: cluster.into(), clock, scope, stamps, joining: None, told: None }
+    }
+
+    /// Copies a page to a device that joins: whether one has joined, and how many registers were
+    /// looked at. None when no device is this worker's to join.
+    async fn join(
+        &mut self,
+        cluster: &Cluster,
+        waiting: &[DeviceId],
+        statuses: &HashMap<DeviceId, DeviceStatus>,
+    ) -> Result<Option<(bool, u64)>> {
+        self.joining.take_if(|joining| !joining.stands(cluster, statuses));
+        let now_ms = self.clock.now_ms();
+        let mut joining = match self.joining.take() {
+            Some(joining) => joining,
+            None => match self.begin(cluster, waiting, statuses)? {
+                Some(joining) => joining,
+                None => return Ok(None),
+            },
+        };
+        match joining.go_on(cluster, &self.stamps, now_ms).await {
+            Ok((true, items)) => Ok(Some((true, items))),
+            Ok((false, items)) => {
+                self.joining = Some(joining);
+                Ok(Some((false, items)))
+            }
+            Err(error) => {
+                joining.failures += 1;
+                self.joining = Some(joining).filter(|it| it.failures < FAILURES_MAX);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins with the first of `waiting` that is this worker's and has its sources together.
+    fn begin(
+        &self,
+        cluster: &Cluster,
+        waiting: &[DeviceId],
+        statuses: &HashMap<DeviceId, DeviceStatus>,
+    ) -> Result<Option<Joining>> {
+        let (mine, now_ms) = (cluster.index_devices_of(&self.scope), self.clock.now_ms());
+        let mut reason = None;
+        for device in waiting.iter().filter(|id| mine.contains(id)) {
+            match Joining::begin(&cluster.index, *device, statuses, now_ms) {
+                Ok(joining) => return Ok(Some(joining)),
+                Err(error) => reason = reason.or(Some(error)),
+            }
+        }
+        reason.map_or(Ok(None), Err)
+    }
+
+    fn tell(&mut self, reason: &str) {
+        if self.told.as_deref() != Some(reason) {
+            tracing::info!(reason, "a change of the index ring waits");
+            self.told = Some(reason.to_owned());
+        }
+    }
+}
+
+/// Tells devices of a term; how many have persisted it.
+async fn raise(cluster: &Cluster, devices: &[DeviceId], term: Term) -> usize {
+    let told = devices.iter().map(|device| async move {
+        let told = async { in_time(cluster.node(*device)?.raise_term(*device, term)).await };
+        told.await.inspect_err(|error| {
+            tracing::debug!(%device, %term, %error, "a device was not told of a ring change");
+        })
+    });
+    join_all(told).await.into_iter().flatten().count()
+}
+
+#[async_trait]
+impl Worker for RingChange {
+    fn name(&self) -> &'static str {
+        "ring-change"
+    }
+
+    fn idle_pause(&self, usual: Duration) -> Duration {
+        usual.min(REST)
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        let cluster = self.cluster.get();
+        let statuses = cluster.statuses().await;
+        let term = cluster.term.get();
+        let everyone = cluster.index_devices();
+        let is_behind = |id: &&DeviceId| statuses.get(id).is_some_and(|status| status.term < term);
+        let behind: Vec<DeviceId> = everyone.iter().filter(is_behind).copied().collect();
+        let told = raise(&cluster, &behind, term).await;
+        let left = ChangeProgress::of(&cluster.index, term, &statuses);
+        let mut progress = Progress {
+            done: told as u64,
+            backlog: left.moving - left.arrived,
+            kept: (behind.len() - told) as u64,
+            idle: told == 0,
+            ..Progress::default()
+        };
+        let next = match next(&cluster.index, term, &statuses) {
+            Next::Begin(_) if !cluster.spread.get() => Next::Wait(
+                "too few nodes have the new index ring: push it to one that has been there".into(),
+            ),
+            next => next,
+        };
+        let joined = match next {
+            Next::Begin(term) => {
+                let told = raise(&cluster, &everyone, term).await;
+                if told > 0 {
+                    cluster.term.raise(term);
+                    tracing::info!(%term, change = left.change, devices = told, "a ring change goes on");
+                }
+                (progress.done, progress.idle) = (progress.done + told as u64, told == 0);
+                Ok(())
+            }
+            Next::Join if told == 0 => {
+                self.join(&cluster, &left.waits_for, &statuses).await.map(|page| {
+                    if let Some((ended, items)) = page {
+                        (progress.items, progress.idle) = (items, false);
+                        progress.done += u64::from(ended);
+                    }
+                })
+            }
+            Next::Wait(reason) => {
+                self.tell(&reason);
+                progress.kept += 1;
+                return Ok(progress);
+            }
+            Next::Join | Next::Over => Ok(()),
+        };
+        match joined {
+            Ok(()) => self.told = None,
+            Err(error) => {
+                self.tell(&error.to_string());
+                (progress.kept, progress.idle) = (progress.kept + 1, true);
+            }
+        }
+        let since = self.joining.as_ref().map(|joining| joining.since_ms);
+        let now_ms = self.clock.now_ms();
+        progress.oldest_age_ms = since.map_or(0, |since| now_ms.saturating_sub(since));
+        Ok(progress)
+    }
+}
+
+#[cfg(test)]
+mod tests;

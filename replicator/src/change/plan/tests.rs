@@ -1,0 +1,136 @@
+//! The plan, by what devices say.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use martlet_protocol::DeviceIdentity;
+use martlet_protocol::backend::DeviceHealth;
+
+use super::*;
+use crate::testing::growth::{new_device, successor};
+use crate::testing::many::ring;
+
+const NEW: DeviceId = DeviceId(4);
+
+/// Four devices, and the ring that brings in a fifth.
+fn grown() -> Arc<Ring> {
+    successor(&ring(0..4), |builder| {
+        builder.add(new_device(4)).unwrap();
+    })
+}
+
+fn status(id: u32, term: Term) -> DeviceStatus {
+    DeviceStatus {
+        device: DeviceId(id),
+        identity: DeviceIdentity([0; 16]),
+        voting: true,
+        path: PathBuf::new(),
+        health: DeviceHealth::Ready,
+        total_bytes: 0,
+        free_bytes: 0,
+        extent_bytes: 0,
+        extents: 0,
+        quarantined: 0,
+        hints: 0,
+        term,
+        joined: 0,
+    }
+}
+
+fn all_at(term: Term) -> HashMap<DeviceId, DeviceStatus> {
+    (0..5).map(|id| (DeviceId(id), status(id, term))).collect()
+}
+
+#[test]
+fn whoever_knows_no_term_begins_with_what_the_ring_says() {
+    let (first, grown) = (ring(0..4), grown());
+    let statuses = all_at(Term::NONE);
+    let change = grown.change();
+    assert_eq!(change, first.change() + 1);
+    let settled = Term::of(first.change(), Phase::New);
+    assert_eq!(next(&first, Term::NONE, &statuses), Next::Begin(settled));
+    assert_eq!(next(&grown, Term::NONE, &statuses), Next::Begin(settled), "old of the next");
+    // One silent device may be left out of every partition, two not.
+    let mut fewer = statuses.clone();
+    fewer.remove(&DeviceId(1));
+    assert!(matches!(next(&grown, Term::NONE, &fewer), Next::Begin(_)));
+    fewer.get_mut(&DeviceId(2)).unwrap().voting = false;
+    assert!(matches!(next(&grown, Term::NONE, &fewer), Next::Wait(_)));
+}
+
+#[test]
+fn phases_follow_one_another_when_devices_say_so() {
+    let grown = grown();
+    let at = |phase| Term::of(grown.change(), phase);
+    let (old, joint, new) = (at(Phase::Old), at(Phase::Joint), at(Phase::New));
+    assert_eq!(next(&grown, old, &all_at(old)), Next::Begin(joint));
+    let mut mute = all_at(old);
+    mute.get_mut(&NEW).unwrap().voting = false;
+    assert!(matches!(next(&grown, old, &mute), Next::Wait(_)));
+    let mut statuses = all_at(old);
+    // Told to two of five: of some partition no quorum has heard.
+    statuses.insert(DeviceId(0), status(0, joint));
+    statuses.insert(NEW, status(4, joint));
+    assert!(matches!(next(&grown, joint, &statuses), Next::Wait(_)));
+    let mut statuses = all_at(joint);
+    assert_eq!(next(&grown, joint, &statuses), Next::Join);
+    statuses.get_mut(&NEW).unwrap().joined = grown.change();
+    assert_eq!(next(&grown, joint, &statuses), Next::Begin(new));
+    // What it had is gone, whatever it says.
+    statuses.get_mut(&NEW).unwrap().voting = false;
+    assert_eq!(next(&grown, joint, &statuses), Next::Join);
+    statuses.remove(&NEW);
+    assert_eq!(next(&grown, joint, &statuses), Next::Join, "silence is no");
+    assert_eq!(next(&grown, new, &all_at(new)), Next::Over);
+    let later = Term(new.0 + 1);
+    assert_eq!(next(&grown, later, &all_at(later)), Next::Over, "of another's change");
+}
+
+#[test]
+fn a_ring_before_its_time_is_left_alone() {
+    let grown = grown();
+    let early = Term(Term::of(grown.change(), Phase::Old).0 - 1);
+    assert!(matches!(next(&grown, early, &all_at(early)), Next::Wait(_)));
+    let settled = successor(&grown, |_| {});
+    assert_eq!(settled.change(), grown.change());
+    let joint = Term::of(grown.change(), Phase::Joint);
+    assert!(matches!(next(&settled, joint, &all_at(joint)), Next::Wait(_)));
+}
+
+#[test]
+fn sources_are_those_that_had_heard_and_remember() {
+    let grown = grown();
+    let joint = Term::of(grown.change(), Phase::Joint);
+    let partition = moving_to(&grown, NEW)[0];
+    let sets = grown.sets(partition, joint);
+    let old: Vec<DeviceId> = sets.set(0).collect();
+    let mut statuses = all_at(joint);
+    assert_eq!(sources_of(&sets, joint, &statuses), Some(old.clone()));
+    statuses.get_mut(&old[1]).unwrap().term = Term(joint.0 - 1);
+    assert_eq!(sources_of(&sets, joint, &statuses), Some(vec![old[0], old[2]]));
+    statuses.get_mut(&old[2]).unwrap().voting = false;
+    assert_eq!(sources_of(&sets, joint, &statuses), None);
+}
+
+#[test]
+fn progress_is_told_by_holders() {
+    let grown = grown();
+    let joint = Term::of(grown.change(), Phase::Joint);
+    let mut statuses = all_at(joint);
+    let moves = grown.moves().len() as u64;
+    assert!(moves > 10);
+    let told = ChangeProgress::of(&grown, joint, &statuses);
+    let expected = ChangeProgress {
+        change: grown.change(),
+        phase: Some(Phase::Joint),
+        moving: moves,
+        arrived: 0,
+        waits_for: vec![NEW],
+    };
+    assert_eq!(told, expected);
+    statuses.get_mut(&NEW).unwrap().joined = grown.change();
+    let told = ChangeProgress::of(&grown, joint, &statuses);
+    assert_eq!((told.arrived, told.waits_for.is_empty()), (moves, true));
+    let over = ChangeProgress::of(&grown, Term::of(grown.change(), Phase::New), &statuses);
+    assert_eq!((over.moving, over.arrived), (0, 0));
+}

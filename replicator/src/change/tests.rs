@@ -1,0 +1,253 @@
+//! Whole ring changes, and all that keeps them waiting.
+
+use martlet_protocol::backend::{BucketFence, Want};
+use martlet_protocol::{Backend, Phase, Stamp};
+
+use super::*;
+use crate::run_once;
+use crate::sync::SyncDevices;
+use crate::testing::growth::{key_of, successor};
+use crate::testing::many::Many;
+
+mod storm;
+
+const NEW: DeviceId = DeviceId(4);
+
+fn worker(world: &Many) -> RingChange {
+    RingChange::new(world.shared.clone(), world.clock.clone(), Scope::All)
+}
+
+/// Gives votes to those without.
+async fn sync(world: &Many) {
+    let mut sync = SyncDevices::new(world.shared.clone(), world.clock.clone(), Scope::All);
+    run_once(&mut sync).await.unwrap();
+}
+
+/// Runs the change, and gives votes to those without, until nothing is left to do for now.
+async fn run(world: &Many) -> Progress {
+    world.clock.advance_ms(1000);
+    sync(world).await;
+    run_once(&mut worker(world)).await.unwrap()
+}
+
+/// Four devices that know their term, with `count` keys on them.
+async fn world(count: u64) -> Many {
+    let world = Many::new(4);
+    run(&world).await;
+    for number in 0..count {
+        let key = key_of(number);
+        let write = if number % 3 == 0 { world.inline(&key) } else { world.write(&key) };
+        world.write_on(&world.primaries(&key), &write).await;
+    }
+    world
+}
+
+fn term(world: &Many, phase: Phase) -> Term {
+    Term::of(world.shared.get().index.change(), phase)
+}
+
+async fn terms(world: &Many, count: u32) -> Vec<Term> {
+    let mut terms = Vec::new();
+    for id in 0..count {
+        terms.push(world.term_of(DeviceId(id)).await);
+    }
+    terms
+}
+
+async fn joined(world: &Many, device: DeviceId) -> u64 {
+    world.memory(device).devices().await.unwrap()[0].joined
+}
+
+/// Whether every key is held by all its primaries as the first write left it or newer.
+async fn assert_all_held(world: &Many, count: u64) {
+    for number in 0..count {
+        let key = key_of(number);
+        for device in world.primaries(&key) {
+            let view = world.held(device, &key).await;
+            assert!(view.entry.is_some(), "key {number} is missing on {device}");
+            assert_eq!(view.inline.is_some(), number % 3 == 0, "key {number} on {device}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn devices_that_know_nothing_are_told_where_the_ring_stands() {
+    let world = Many::new(4);
+    let progress = run_once(&mut worker(&world)).await.unwrap();
+    assert_eq!((progress.done, progress.backlog), (4, 0));
+    assert_eq!(terms(&world, 4).await, vec![term(&world, Phase::New); 4]);
+    assert_eq!(run_once(&mut worker(&world)).await.unwrap().done, 0, "and that is all");
+}
+
+#[tokio::test]
+async fn a_new_device_joins_with_everything_that_moves_to_it_and_decides_then() {
+    let world = world(600).await;
+    world.grow(4).await;
+    let fence = BucketFence { bucket: key_of(1).bucket, generation: 3, open: true };
+    world.memory(DeviceId(0)).fence(DeviceId(0), fence).await.unwrap();
+    let progress = run(&world).await;
+    assert_eq!((progress.backlog, progress.kept), (0, 0));
+    assert_eq!(terms(&world, 5).await, vec![term(&world, Phase::New); 5]);
+    assert_eq!(joined(&world, NEW).await, world.shared.get().index.change());
+    assert_all_held(&world, 600).await;
+    assert_eq!(world.memory(NEW).fences(NEW).await.unwrap(), [fence]);
+    // What was copied came as it was: no ballot was needed for it.
+    let moved = world.key_moving_to(NEW);
+    let orders: Vec<_> = world.primaries(&moved);
+    let mut seen = Vec::new();
+    for device in orders {
+        seen.push(world.read_on(device, &moved).await.map(|entry| entry.order));
+    }
+    assert!(seen.iter().all(|order| *order == seen[0]));
+    assert_eq!(run(&world).await.done, 0, "nothing is left to do");
+}
+
+#[tokio::test]
+async fn a_joined_device_promises_nothing_that_old_holders_may_have_promised() {
+    let world = world(50).await;
+    world.grow(4).await;
+    let far = Stamp::at_ms(world.clock.now_ms() + 60_000);
+    run(&world).await;
+    let absent = world.key_moving_to(NEW);
+    let absent = martlet_protocol::RegisterKey { name: "absent".into(), ..absent };
+    let reply = world.memory(NEW).promise(NEW, &absent, far, Term::ANY).await.unwrap();
+    assert!(matches!(reply, martlet_protocol::backend::PromiseReply::Behind(_)));
+}
+
+#[tokio::test]
+async fn what_one_old_holder_alone_accepted_is_settled_before_it_moves() {
+    let world = world(10).await;
+    world.grow(4).await;
+    let key = world.key_moving_to(NEW);
+    let sets = world.shared.get().sets(key.placement());
+    let one = sets.members().next().unwrap();
+    let partial = world.write(&key);
+    world.write_on(&[one], &partial).await;
+    run(&world).await;
+    let entry = world.read_on(NEW, &key).await.unwrap();
+    assert_eq!(entry.write_id, partial.entry.write_id);
+    assert!(entry.order > partial.entry.order, "at a fresh ballot");
+}
+
+#[tokio::test]
+async fn old_requests_are_refused_once_both_sets_decide() {
+    let world = world(10).await;
+    let before = term(&world, Phase::New);
+    world.grow(4).await;
+    let mut worker = worker(&world);
+    assert_eq!(worker.step().await.unwrap().kept, 1, "the new one has no vote yet");
+    sync(&world).await;
+    worker.step().await.unwrap();
+    for device in [NEW, DeviceId(0)] {
+        let read = world.memory(device).read(device, &key_of(1), Want::Entry, before).await;
+        assert_eq!(read.unwrap_err().newer_term(), Some(term(&world, Phase::Joint)));
+    }
+}
+
+/// A quorum of the old set decides: one that is out does not hold the move up, two do.
+#[tokio::test]
+async fn silence_of_too_many_blocks_and_later_it_goes_on() {
+    let world = world(300).await;
+    world.grow(4).await;
+    sync(&world).await;
+    let ring = world.shared.get().index.clone();
+    for silent in [DeviceId(0), DeviceId(1)] {
+        world.memory(silent).set_offline(silent, true);
+    }
+    let progress = run(&world).await;
+    assert!(progress.idle && progress.kept > 0, "{progress:?}");
+    assert_eq!(progress.backlog, ring.moves().len() as u64);
+    assert_eq!(joined(&world, NEW).await, 0);
+    assert_eq!(world.term_of(DeviceId(2)).await, term(&world, Phase::Joint));
+    world.memory(DeviceId(0)).set_offline(DeviceId(0), false);
+    let progress = run(&world).await;
+    assert_eq!(world.term_of(DeviceId(2)).await, term(&world, Phase::New), "{progress:?}");
+    assert_eq!(world.term_of(DeviceId(1)).await, Term::of(ring.change(), Phase::Old));
+    world.memory(DeviceId(1)).set_offline(DeviceId(1), false);
+    run(&world).await;
+    assert_eq!(terms(&world, 5).await, vec![term(&world, Phase::New); 5], "the late one is told");
+    assert_all_held(&world, 300).await;
+}
+
+#[tokio::test]
+async fn a_new_holder_that_is_silent_keeps_both_deciding() {
+    let world = world(30).await;
+    world.grow(4).await;
+    sync(&world).await;
+    worker(&world).step().await.unwrap();
+    world.memory(NEW).set_offline(NEW, true);
+    let progress = run(&world).await;
+    assert!(progress.idle && progress.backlog > 0);
+    assert_eq!(world.term_of(DeviceId(0)).await, term(&world, Phase::Joint));
+    world.memory(NEW).set_offline(NEW, false);
+    run(&world).await;
+    assert_eq!(world.term_of(DeviceId(0)).await, term(&world, Phase::New));
+    assert_all_held(&world, 30).await;
+}
+
+/// A new holder that is wiped while both decide gets its votes by all of both sets, and joins anew.
+#[tokio::test]
+async fn a_new_holder_that_is_wiped_meanwhile_begins_anew() {
+    let world = world(300).await;
+    world.grow(4).await;
+    let mut worker = worker(&world);
+    sync(&world).await;
+    let both = term(&world, Phase::Joint);
+    for _ in 0..3 {
+        worker.step().await.unwrap();
+    }
+    assert_eq!(world.term_of(NEW).await, both);
+    world.wipe(NEW).await;
+    for _ in 0..10 {
+        worker.step().await.unwrap();
+        assert_eq!(world.term_of(DeviceId(0)).await, both, "it has to wait for its votes");
+    }
+    run(&world).await;
+    assert_eq!(terms(&world, 5).await, vec![term(&world, Phase::New); 5]);
+    assert_all_held(&world, 300).await;
+}
+
+/// An old and new holder that is wiped while both decide learns from previous holders too.
+#[tokio::test]
+async fn a_holder_that_is_wiped_meanwhile_learns_from_those_before_too() {
+    let world = world(60).await;
+    world.grow(4).await;
+    sync(&world).await;
+    worker(&world).step().await.unwrap();
+    let key = world.key_moving_to(NEW);
+    let sets = world.shared.get().sets(key.placement());
+    let gone = sets.set(0).find(|id| !sets.is_of(1, *id)).unwrap();
+    let common = sets.members().next().unwrap();
+    // Known to the one that leaves and to the one that forgets.
+    let write = world.write(&key);
+    world.write_on(&[gone, common], &write).await;
+    world.wipe(common).await;
+    world.memory(gone).set_offline(gone, true);
+    sync(&world).await;
+    assert!(!world.is_voting(common).await, "who leaves is asked too");
+    world.memory(gone).set_offline(gone, false);
+    run(&world).await;
+    assert!(world.is_voting(common).await);
+    assert_eq!(world.term_of(common).await, term(&world, Phase::New));
+    let entry = world.read_on(common, &key).await.unwrap();
+    assert_eq!(entry.write_id, write.entry.write_id);
+}
+
+/// A dead device is taken out of the ring: the quorums that are left say what it held.
+#[tokio::test]
+async fn what_a_removed_device_held_comes_from_the_others() {
+    let world = world(300).await;
+    let dead = DeviceId(1);
+    world.memory(dead).set_offline(dead, true);
+    let ring = successor(&world.shared.get().index, |builder| {
+        builder.remove(dead, true).unwrap();
+    });
+    assert!(ring.device(dead).is_none() && ring.moves().len() > 100);
+    world.follow(ring);
+    let progress = run(&world).await;
+    assert_eq!((progress.backlog, progress.kept), (0, 0), "{progress:?}");
+    for device in [0, 2, 3].map(DeviceId) {
+        assert_eq!(world.term_of(device).await, term(&world, Phase::New));
+    }
+    assert_all_held(&world, 300).await;
+}

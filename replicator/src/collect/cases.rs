@@ -1,0 +1,98 @@
+//! What every device is asked and told about tombstones.
+
+use std::collections::BTreeMap;
+
+use futures::future::{join_all, try_join_all};
+use martlet_protocol::backend::{Holding, LetGo};
+use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp};
+
+use super::verdict::{Case, Verdict};
+use crate::cluster::{Cluster, in_time};
+
+/// Tombstones of a page, and what every device said of them.
+pub(super) struct Cases {
+    pub(super) keys: Vec<(RegisterKey, Stamp)>,
+    holdings: BTreeMap<DeviceId, Vec<Holding>>,
+}
+
+/// Whether every device of the index ring answers, with its votes, and nobody has heard of a change of
+/// which the others know nothing.
+pub(super) async fn check_everyone(cluster: &Cluster) -> Result<()> {
+    let statuses = cluster.statuses().await;
+    let term = cluster.term.get();
+    for device in cluster.index_devices() {
+        let answers = statuses.get(&device).is_some_and(|it| it.voting && it.term == term);
+        if !answers {
+            return Err(Error::unavailable(format!(
+                "device {device} does not answer with its votes: no tombstone goes before it does"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Marks tombstones on all of their primaries.
+pub(super) async fn mark(cluster: &Cluster, marks: &[(RegisterKey, Stamp)]) -> Result<()> {
+    let mut by_device: BTreeMap<DeviceId, Vec<(RegisterKey, Stamp)>> = BTreeMap::new();
+    for (key, order) in marks {
+        for device in cluster.holders(key.placement()).primaries {
+            by_device.entry(device).or_default().push((key.clone(), *order));
+        }
+    }
+    let marked = by_device.iter().map(|(device, marks)| async move {
+        in_time(cluster.node(*device)?.mark_collectable(*device, marks)).await
+    });
+    try_join_all(marked).await.map(drop)
+}
+
+/// Lets registers go wherever they are marked, on `last` after all others: whoever looks for what was
+/// left behind looks there.
+pub(super) async fn let_go(cluster: &Cluster, last: DeviceId, drops: &[LetGo]) -> Result<()> {
+    if drops.is_empty() {
+        return Ok(());
+    }
+    let drop =
+        |device| async move { in_time(cluster.node(device)?.drop_registers(device, drops)).await };
+    let others = cluster.index_devices().into_iter().filter(|device| *device != last);
+    join_all(others.map(drop)).await.into_iter().collect::<Result<()>>()?;
+    drop(last).await
+}
+
+impl Cases {
+    /// What every device of the index ring knows of these tombstones.
+    pub(super) async fn ask(cluster: &Cluster, due: Vec<(RegisterKey, Stamp)>) -> Result<Self> {
+        let keys: Vec<RegisterKey> = due.iter().map(|(key, _)| key.clone()).collect();
+        let asked = cluster.index_devices().into_iter().map(|device| {
+            let keys = &keys;
+            async move {
+                let holdings = in_time(cluster.node(device)?.holdings(device, keys)).await?;
+                if holdings.len() != keys.len() {
+                    return Err(Error::internal("a device did not say all that it was asked"));
+                }
+                Ok((device, holdings))
+            }
+        });
+        let holdings = try_join_all(asked).await?.into_iter().collect();
+        Ok(Self { keys: due, holdings })
+    }
+
+    pub(super) fn verdicts(
+        &self,
+        cluster: &Cluster,
+        before: Stamp,
+    ) -> Vec<(RegisterKey, Stamp, Verdict)> {
+        let verdict = |(at, (key, order)): (usize, &(RegisterKey, Stamp))| {
+            let holders = cluster.holders(key.placement());
+            let of = |(device, all): (&DeviceId, &Vec<Holding>)| (*device, all[at].clone());
+            let case = Case {
+                order: *order,
+                primaries: &holders.primaries,
+                holdings: self.holdings.iter().map(of).collect(),
+                before,
+            };
+            let verdict = if holders.in_transition { Verdict::Keep } else { case.verdict() };
+            (key.clone(), *order, verdict)
+        };
+        self.keys.iter().enumerate().map(verdict).collect()
+    }
+}

@@ -1,0 +1,120 @@
+//! What may be done with one tombstone, by what every device of the index ring says of it: pure.
+
+use std::collections::HashMap;
+
+use martlet_protocol::backend::Holding;
+use martlet_protocol::{DeviceId, Stamp};
+
+/// A tombstone, and what everybody says of its register.
+pub(super) struct Case<'a> {
+    pub(super) order: Stamp,
+    pub(super) primaries: &'a [DeviceId],
+    pub(super) holdings: HashMap<DeviceId, Holding>,
+    /// Nobody comes back any more with a promise from before.
+    pub(super) before: Stamp,
+}
+
+/// What may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Keep,
+    /// It may be marked on all primaries.
+    Mark,
+    /// It is marked wherever it is, and may go.
+    Drop {
+        /// Unless something above this has come.
+        up_to: Stamp,
+    },
+}
+
+impl Case<'_> {
+    pub(super) fn verdict(&self) -> Verdict {
+        let (mut missing, mut unmarked, mut promise) = (0, 0, Stamp::ZERO);
+        for (device, holding) in &self.holdings {
+            let is_primary = self.primaries.contains(device);
+            promise = promise.max(holding.promise);
+            match holding.held {
+                _ if holding.hint.is_some() => return Verdict::Keep,
+                // Marked, it stays out of exchange wherever it is.
+                Some((order, _)) if order == self.order && (is_primary || holding.collectable) => {
+                    unmarked += usize::from(!holding.collectable);
+                }
+                // Another order; or a copy that is where it doesn't belong, and would come back.
+                Some(_) => return Verdict::Keep,
+                None => missing += usize::from(is_primary),
+            }
+        }
+        let all_answer = self.primaries.iter().all(|id| self.holdings.contains_key(id));
+        if !all_answer || promise >= self.before {
+            return Verdict::Keep;
+        }
+        match (missing, unmarked) {
+            // Those that miss it let it go already: marks come only after all had it.
+            (_, 0) => Verdict::Drop { up_to: self.order.max(promise) },
+            (0, _) => Verdict::Mark,
+            _ => Verdict::Keep,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::WriteId;
+
+    use super::*;
+
+    const PRIMARIES: [DeviceId; 3] = [DeviceId(0), DeviceId(1), DeviceId(2)];
+    const ORDER: Stamp = Stamp::at_ms(500);
+
+    fn holds(order: Stamp, collectable: bool) -> Holding {
+        Holding { held: Some((order, WriteId([1; 16]))), collectable, ..Holding::default() }
+    }
+
+    /// What four devices say; three of them are primaries.
+    fn verdict(holdings: [Holding; 4]) -> Verdict {
+        let holdings = (0..4).map(DeviceId).zip(holdings).collect();
+        let before = Stamp::at_ms(1000);
+        Case { order: ORDER, primaries: &PRIMARIES, holdings, before }.verdict()
+    }
+
+    #[test]
+    fn a_tombstone_that_all_hold_is_marked_and_then_goes() {
+        let (held, marked, none) = (holds(ORDER, false), holds(ORDER, true), Holding::default());
+        let of = |all: [&Holding; 4]| verdict(all.map(Clone::clone));
+        let gone = Verdict::Drop { up_to: ORDER };
+        assert_eq!(of([&held, &held, &held, &none]), Verdict::Mark);
+        assert_eq!(of([&held, &marked, &marked, &none]), Verdict::Mark, "begun, and cut off");
+        assert_eq!(of([&marked, &marked, &marked, &none]), gone);
+        assert_eq!(of([&marked, &none, &none, &none]), gone, "some let it go already");
+        assert_eq!(of([&held, &held, &none, &none]), Verdict::Keep);
+        assert_eq!(of([&held, &marked, &none, &none]), Verdict::Keep);
+    }
+
+    #[test]
+    fn whatever_anybody_else_knows_keeps_it() {
+        let (marked, none) = (holds(ORDER, true), Holding::default());
+        let with = |third: Holding, other: Holding| {
+            verdict([marked.clone(), marked.clone(), third, other])
+        };
+        let hint = Holding { hint: Some(Stamp::at_ms(1)), ..none.clone() };
+        assert_eq!(with(marked.clone(), hint), Verdict::Keep);
+        assert_eq!(with(marked.clone(), holds(Stamp::at_ms(1), false)), Verdict::Keep, "older");
+        assert_eq!(with(marked.clone(), holds(ORDER, false)), Verdict::Keep, "not its place");
+        assert_eq!(with(marked.clone(), marked.clone()), Verdict::Drop { up_to: ORDER });
+        assert_eq!(with(holds(Stamp::at_ms(1), false), none.clone()), Verdict::Keep);
+        assert_eq!(with(holds(Stamp::at_ms(600), false), none.clone()), Verdict::Keep);
+        let promised = |ms| Holding { promise: Stamp::at_ms(ms), ..marked.clone() };
+        assert_eq!(with(promised(1000), none.clone()), Verdict::Keep, "it may be made use of yet");
+        let up_to = Stamp::at_ms(900);
+        assert_eq!(with(promised(900), none), Verdict::Drop { up_to });
+    }
+
+    #[test]
+    fn silence_keeps_it() {
+        let holdings = [(DeviceId(0), holds(ORDER, true)), (DeviceId(1), holds(ORDER, true))];
+        let before = Stamp::at_ms(1000);
+        let case = Case { order: ORDER, primaries: &PRIMARIES, holdings: holdings.into(), before };
+        assert_eq!(case.verdict(), Verdict::Keep);
+    }
+}

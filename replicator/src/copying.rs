@@ -1,0 +1,176 @@
+//! Copying registers to a device that lacks them, from those that hold them.
+//!
+//! Every device tells its registers in the same order, a page at a time. What lies up to the lowest
+//! end of the pages is complete; the rest comes with the next page. A register that a source's page
+//! leaves out, that source does not hold.
+//!
+//! What the sources agree on is copied as it is. What they differ in may have been accepted by a few
+//! and be known to nobody else: copied as it is, it could become the word of a quorum although a
+//! ballot that went past it is still on its way. So an identity round settles it first (rule R6).
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt};
+use martlet_protocol::backend::{RegisterView, Want, WriteReply};
+use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term};
+
+use crate::cluster::{Cluster, in_time};
+use crate::identity::{Candidate, newest, settle};
+
+/// Registers asked for at a time.
+pub(crate) const PAGE: usize = 256;
+/// Registers that are copied at once.
+const AT_ONCE: usize = 32;
+/// A page that is older than this is let go: a worker that stood still must not bring back what was
+/// collected meanwhile (rule T1).
+const PAGE_AGE_MAX: Duration = Duration::from_mins(2);
+
+/// Registers of several devices up to a common end, and who holds what of them.
+pub(crate) struct Page {
+    registers: BTreeMap<RegisterKey, HashMap<DeviceId, RegisterView>>,
+    /// Where the next page begins; none when this was the last.
+    pub(crate) horizon: Option<RegisterKey>,
+    read_at: std::time::Instant,
+}
+
+/// A device that lacks registers, and those that it learns from.
+pub(crate) struct Copying<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) stamps: &'a StampSource,
+    pub(crate) device: DeviceId,
+    /// Those whose pages were read, the device itself left out.
+    pub(crate) sources: &'a [DeviceId],
+    /// What is written at or above it finds its way by itself, through quorums that remember.
+    pub(crate) fresh_from: Option<Stamp>,
+    /// Ballots lie above it.
+    pub(crate) above: Stamp,
+}
+
+/// What came of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// Registers looked at.
+    pub(crate) items: u64,
+    /// Registers brought.
+    pub(crate) brought: u64,
+    /// Those of them that were written before `fresh_from`.
+    pub(crate) missing: u64,
+    /// The highest promise that was met.
+    pub(crate) promise: Stamp,
+}
+
+/// What was found of one register.
+enum Found {
+    /// The device holds it.
+    Complete,
+    /// It was missing and was brought, and need not have been.
+    Fresh,
+    /// It was missing and was brought.
+    Missing,
+}
+
+impl Page {
+    /// Puts the pages of several devices, all begun at one place, together.
+    pub(crate) fn merge(
+        pages: Vec<(DeviceId, Vec<(RegisterKey, RegisterView)>)>,
+        belongs: impl Fn(&RegisterKey) -> bool,
+    ) -> Self {
+        let ends = pages.iter().filter_map(|(_, page)| page.last());
+        let horizon = ends.map(|(key, _)| key).min().cloned();
+        let mut registers: BTreeMap<RegisterKey, HashMap<DeviceId, RegisterView>> = BTreeMap::new();
+        for (device, page) in pages {
+            let within = page.into_iter().take_while(|(key, _)| Some(key) <= horizon.as_ref());
+            for (key, view) in within.filter(|(key, _)| belongs(key)) {
+                registers.entry(key).or_default().insert(device, view);
+            }
+        }
+        Self { registers, horizon, read_at: std::time::Instant::now() }
+    }
+}
+
+impl Copying<'_> {
+    /// Brings the device what it lacks of a page.
+    pub(crate) async fn page(&self, page: &Page) -> Result<Copied> {
+        let views = page.registers.values().flat_map(HashMap::values);
+        let promise = views.map(|view| view.promise).max().unwrap_or_default();
+        let mut copies = Vec::with_capacity(page.registers.len());
+        for (key, views) in &page.registers {
+            copies.push(self.register(page, key, views));
+        }
+        let found: Vec<Found> =
+            futures::stream::iter(copies).buffer_unordered(AT_ONCE).try_collect().await?;
+        let count = |is: fn(&Found) -> bool| found.iter().filter(|found| is(found)).count() as u64;
+        Ok(Copied {
+            items: found.len() as u64,
+            brought: count(|found| !matches!(found, Found::Complete)),
+            missing: count(|found| matches!(found, Found::Missing)),
+            promise,
+        })
+    }
+
+    async fn register(
+        &self,
+        page: &Page,
+        key: &RegisterKey,
+        views: &HashMap<DeviceId, RegisterView>,
+    ) -> Result<Found> {
+        if page.read_at.elapsed() > PAGE_AGE_MAX {
+            return Err(Error::unavailable("copying stood still for too long and begins anew"));
+        }
+        let sets = self.cluster.sets(key.placement());
+        let all: Vec<DeviceId> =
+            self.sources.iter().copied().filter(|id| sets.contains(*id)).collect();
+        // Those who decide alone before the change, whose word stands after it.
+        let decide: Vec<bool> = all.iter().map(|id| sets.is_of(0, *id)).collect();
+        let of = |id: &DeviceId| views.get(id).cloned().unwrap_or_default();
+        let mut theirs: Vec<RegisterView> = all.iter().map(of).collect();
+        if !self.is_settled(&theirs, &decide) {
+            // Pages are of different moments: a write may just have passed by.
+            theirs = self.read_all(key, &all).await?;
+        }
+        let was_settled = self.is_settled(&theirs, &decide);
+        let mut best = theirs.into_iter().map(Candidate::of).fold(None, newest);
+        if !was_settled {
+            best = settle(self.cluster, self.stamps, key, best, self.above).await?;
+        }
+        let Some(mut best) = best else { return Ok(Found::Complete) };
+        let mine = of(&self.device).entry.map(|entry| entry.order);
+        if mine >= Some(best.entry.order) {
+            return Ok(Found::Complete);
+        }
+        let is_fresh = was_settled && self.fresh_from.is_some_and(|from| best.entry.order >= from);
+        if let WriteReply::Behind(floor) = self.bring(key, &best).await? {
+            // A promise of the device stands in the way: the order rises above it.
+            let above = floor.max(self.above);
+            let settled = settle(self.cluster, self.stamps, key, Some(best), above).await?;
+            best = settled.ok_or_else(|| Error::internal("a write that is known was not found"))?;
+            self.bring(key, &best).await?;
+        }
+        Ok(if is_fresh { Found::Fresh } else { Found::Missing })
+    }
+
+    /// Whether those who decide agree on the newest that anybody holds, or differ only in what finds
+    /// its way by itself.
+    fn is_settled(&self, theirs: &[RegisterView], decide: &[bool]) -> bool {
+        let held = |view: &RegisterView| view.entry.as_ref().map(|it| (it.order, it.write_id));
+        let newest = theirs.iter().map(held).max().flatten();
+        let mut deciding = theirs.iter().zip(decide).filter(|(_, decides)| **decides);
+        deciding.all(|(view, _)| held(view) == newest)
+            || self.fresh_from.is_some_and(|from| newest.is_some_and(|(order, _)| order >= from))
+    }
+
+    async fn bring(&self, key: &RegisterKey, candidate: &Candidate) -> Result<WriteReply> {
+        let node = self.cluster.node(self.device)?;
+        in_time(node.write(self.device, candidate.repair(key))).await
+    }
+
+    async fn read_all(&self, key: &RegisterKey, from: &[DeviceId]) -> Result<Vec<RegisterView>> {
+        let reads = from.iter().map(|id| async move {
+            let node = self.cluster.node(*id)?;
+            in_time(node.read(*id, key, Want::EntryAndInline, Term::ANY)).await
+        });
+        try_join_all(reads).await
+    }
+}

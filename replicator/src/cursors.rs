@@ -1,0 +1,110 @@
+//! Where long walks go on after a restart.
+//!
+//! A cursor is a line of text that only its worker understands. Losing one costs the time of a walk
+//! begun anew, and nothing else: so a file of them is replaced whole and never synced, and one that
+//! makes no sense counts as none.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use parking_lot::Mutex;
+
+/// Keeps cursors by the names of their workers.
+pub trait Cursors: Send + Sync {
+    /// What was saved last.
+    fn load(&self, worker: &str) -> Option<String>;
+
+    /// Saves a cursor: one line.
+    fn save(&self, worker: &str, cursor: &str);
+}
+
+/// Cursors that last as long as the process.
+#[derive(Debug, Default)]
+pub struct MemoryCursors(Mutex<BTreeMap<String, String>>);
+
+impl Cursors for MemoryCursors {
+    fn load(&self, worker: &str) -> Option<String> {
+        self.0.lock().get(worker).cloned()
+    }
+
+    fn save(&self, worker: &str, cursor: &str) {
+        self.0.lock().insert(worker.to_owned(), cursor.to_owned());
+    }
+}
+
+/// Cursors in a file of their own: a line for each worker, its name, a tab, the cursor.
+#[derive(Debug)]
+pub struct FileCursors {
+    path: PathBuf,
+    held: Mutex<BTreeMap<String, String>>,
+}
+
+impl FileCursors {
+    /// Reads the file, if it is there and can be read.
+    pub fn open(path: PathBuf) -> Self {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let pairs = text.lines().filter_map(|line| line.split_once('\t'));
+        let held = pairs.map(|(worker, cursor)| (worker.to_owned(), cursor.to_owned())).collect();
+        Self { path, held: Mutex::new(held) }
+    }
+
+    /// Puts a new file in the place of the old one.
+    fn write(&self, held: &BTreeMap<String, String>) -> std::io::Result<()> {
+        let lines = held.iter().map(|(worker, cursor)| format!("{worker}\t{cursor}\n"));
+        let beside = self.path.with_extension("new");
+        std::fs::write(&beside, lines.collect::<String>())?;
+        std::fs::rename(&beside, &self.path)
+    }
+}
+
+impl Cursors for FileCursors {
+    fn load(&self, worker: &str) -> Option<String> {
+        self.held.lock().get(worker).cloned()
+    }
+
+    fn save(&self, worker: &str, cursor: &str) {
+        let mut held = self.held.lock();
+        if held.get(worker).is_some_and(|before| before == cursor) {
+            return;
+        }
+        held.insert(worker.to_owned(), cursor.replace(['\n', '\t'], " "));
+        if let Err(error) = self.write(&held) {
+            tracing::debug!(path = %self.path.display(), %error, "a cursor was not saved");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_remembers_what_was_saved_last_and_survives_nonsense() {
+        let path = std::env::temp_dir().join(format!("martlet-cursors-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let cursors = FileCursors::open(path.clone());
+        assert_eq!(cursors.load("audit"), None);
+        cursors.save("audit", "3 abc");
+        cursors.save("replicate-data", "1\t2\nx");
+        cursors.save("audit", "4 def");
+        let again = FileCursors::open(path.clone());
+        assert_eq!(again.load("audit").as_deref(), Some("4 def"));
+        assert_eq!(again.load("replicate-data").as_deref(), Some("1 2 x"));
+        std::fs::write(&path, [0xff, 0xfe, b'\n']).unwrap();
+        assert_eq!(FileCursors::open(path.clone()).load("audit"), None);
+        std::fs::remove_file(&path).unwrap();
+        // A folder that is gone is no reason to stop.
+        let nowhere = FileCursors::open(path.join("gone").join("cursors"));
+        nowhere.save("audit", "1");
+        assert_eq!(nowhere.load("audit").as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn memory_remembers_too() {
+        let cursors = MemoryCursors::default();
+        assert_eq!(cursors.load("audit"), None);
+        cursors.save("audit", "1");
+        cursors.save("audit", "2");
+        assert_eq!(cursors.load("audit").as_deref(), Some("2"));
+    }
+}

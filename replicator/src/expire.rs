@@ -1,0 +1,329 @@
+//! Expire: uploads that ended, or were given up (rule M1).
+//!
+//! ```text
+//! open ──too old──▶ aborted ──▶ its parts go ──▶ … ──no part can come any more──▶ it goes
+//!                  completed ─▶ its parts go ──▶ … ──────────────────────────────▶ it goes
+//! ```
+//!
+//! What goes becomes a tombstone, by a ballot that looks at what is there first: nobody who completes,
+//! aborts or reads the upload at the same time sees anything but one of its states after another.
+//! Tombstones are collected as all others are. The extents of parts become garbage as the nodes make
+//! it; reclaim asks who wants them still, and those that a completed object took over stay.
+//!
+//! Parts go before their upload: without it, nobody could tell that they are wanted no more. And the
+//! upload stays for as long as a part of it may be written yet, so that none is left alone.
+//!
+//! An upload whose completion was decided and never came to its end is left as it is: whether its
+//! object was written is for those to find out who can judge the condition that it was decided on.
+
+mod parts;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use martlet_protocol::backend::{ListRequest, ListStart};
+use martlet_protocol::entry::{Entry, Upload, UploadState, Value};
+use martlet_protocol::key::{index_placement, shard_of};
+use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
+use martlet_protocol::{
+    BucketId, Clock, DeviceId, RegisterKey, RegisterKind, Result, Shard, Stamp, StampSource,
+    WriteId,
+};
+
+use self::parts::parts_of;
+use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
+use crate::identity::{Candidate, replace};
+use crate::sweep::{Known, list_buckets};
+use crate::worker::{Progress, Worker};
+
+/// Uploads that one step looks at.
+const BATCH: usize = 64;
+/// Parts that are freed at once.
+const AT_ONCE: usize = 16;
+/// The longest rest between two passes.
+const REST_MAX: Duration = Duration::from_mins(10);
+
+/// How it goes about it.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpireOptions {
+    /// How old an open upload is before it is aborted, in milliseconds; none: never.
+    pub open_age_ms: Option<u64>,
+    /// How long after its end the parts of an upload are left to whoever ended it, in milliseconds.
+    pub parts_grace_ms: u64,
+    /// How long after its end an upload is remembered, in milliseconds: longer than a part of it can
+    /// be on its way.
+    pub ended_grace_ms: u64,
+}
+
+impl Default for ExpireOptions {
+    fn default() -> Self {
+        Self {
+            open_age_ms: None,
+            parts_grace_ms: FIRST_HAND_AGE_MS_MAX,
+            ended_grace_ms: COMMIT_WINDOW_MS + FIRST_HAND_AGE_MS_MAX,
+        }
+    }
+}
+
+/// The worker.
+pub struct Expire {
+    cluster: SharedCluster,
+    clock: Arc<dyn Clock>,
+    scope: Scope,
+    options: ExpireOptions,
+    stamps: StampSource,
+    /// What this pass still has to list; none before a pass.
+    lists: Option<VecDeque<Listing>>,
+    left: u64,
+}
+
+/// The uploads of one bucket, in the shards whose first primary is one device.
+#[derive(Clone, Debug)]
+struct Listing {
+    bucket: BucketId,
+    index_shards: u16,
+    shards: Vec<Shard>,
+    device: DeviceId,
+    start: ListStart,
+}
+
+/// What is to become of an upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Stay,
+    Abort,
+    FreeParts,
+    Forget,
+}
+
+impl ExpireOptions {
+    fn fate(&self, entry: &Entry, now_ms: u64) -> Fate {
+        let Value::Upload(upload) = &entry.value else { return Fate::Stay };
+        let is_past = |since_ms: u64, age_ms| since_ms.saturating_add(age_ms) < now_ms;
+        match upload.state {
+            UploadState::Open => match self.open_age_ms {
+                Some(age_ms) if is_past(upload.initiated_ms, age_ms) => Fate::Abort,
+                _ => Fate::Stay,
+            },
+            UploadState::Completing { .. } => Fate::Stay,
+            UploadState::Completed { .. } | UploadState::Aborted => {
+                let ended_ms = entry.order.time_ms();
+                if is_past(ended_ms, self.ended_grace_ms) {
+                    Fate::Forget
+                } else if is_past(ended_ms, self.parts_grace_ms) {
+                    Fate::FreeParts
+                } else {
+                    Fate::Stay
+                }
+            }
+        }
+    }
+}
+
+impl Expire {
+    /// A worker over the uploads whose first primary `scope` looks after.
+    pub fn new(
+        cluster: impl Into<SharedCluster>,
+        clock: Arc<dyn Clock>,
+        scope: Scope,
+        options: ExpireOptions,
+    ) -> Self {
+        let stamps = StampSource::new(clock.clone());
+        Self { cluster: cluster.into(), clock, scope, options, stamps, lists: None, left: 0 }
+    }
+
+    /// What a pass has to list.
+    async fn lists(&self, cluster: &Cluster) -> Result<VecDeque<Listing>> {
+        let mine = cluster.index_devices_of(&self.scope);
+        let mut lists = VecDeque::new();
+        for (bucket, Known { shards: index_shards, .. }) in list_buckets(cluster).await? {
+            let mut by_device: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
+            for shard in (0..index_shards).map(Shard) {
+                let holders = cluster.holders(index_placement(bucket, shard));
+                if let Some(first) = holders.primaries.first().filter(|id| mine.contains(id)) {
+                    by_device.entry(*first).or_default().push(shard);
+                }
+            }
+            lists.extend(by_device.into_iter().map(|(device, shards)| Listing {
+                bucket,
+                index_shards,
+                shards,
+                device,
+                start: ListStart::First,
+            }));
+        }
+        Ok(lists)
+    }
+
+    /// Brings an upload further; whether that brought anything to its end.
+    async fn expire(&self, cluster: &Cluster, at: &RegisterKey, entry: &Entry) -> Result<bool> {
+        let fate = self.options.fate(entry, self.clock.now_ms());
+        match fate {
+            Fate::Stay => Ok(false),
+            Fate::Abort => self.abort(cluster, at).await,
+            Fate::FreeParts | Fate::Forget => {
+                let Value::Upload(upload) = &entry.value else { return Ok(false) };
+                let freed = self.free_parts(cluster, at, upload).await?;
+                if fate == Fate::FreeParts {
+                    return Ok(freed > 0);
+                }
+                self.forget(cluster, at).await
+            }
+        }
+    }
+
+    /// Gives an open upload up. Its parts go in a later pass, as those of any that ended.
+    async fn abort(&self, cluster: &Cluster, at: &RegisterKey) -> Result<bool> {
+        let decide = |found: Option<Candidate>| match found?.entry.value {
+            Value::Upload(mut upload) if upload.state == UploadState::Open => {
+                upload.state = UploadState::Aborted;
+                Some(written(Value::Upload(upload)))
+            }
+            _ => None,
+        };
+        Ok(replace(cluster, &self.stamps, at, decide).await?.is_some())
+    }
+
+    /// Lets an upload go, if it is what it was judged to be.
+    async fn forget(&self, cluster: &Cluster, at: &RegisterKey) -> Result<bool> {
+        let now_ms = self.clock.now_ms();
+        let decide = |found: Option<Candidate>| {
+            let is_due = self.options.fate(&found?.entry, now_ms) == Fate::Forget;
+            is_due.then(|| written(Value::Tombstone))
+        };
+        Ok(replace(cluster, &self.stamps, at, decide).await?.is_some())
+    }
+
+    /// Frees all parts of an upload that ended: how many there were.
+    async fn free_parts(
+        &self,
+        cluster: &Cluster,
+        at: &RegisterKey,
+        upload: &Upload,
+    ) -> Result<usize> {
+        let parts = parts_of(cluster, at, upload).await?;
+        let freed = parts.iter().map(|name| async move {
+            let key = RegisterKey { kind: RegisterKind::Part, name: name.clone(), ..at.clone() };
+            let decide = |found: Option<Candidate>| {
+                let is_part = matches!(found?.entry.value, Value::Part(_));
+                is_part.then(|| written(Value::Tombstone))
+            };
+            replace(cluster, &self.stamps, &key, decide).await.map(drop)
+        });
+        let mut freed = futures::stream::iter(freed.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        while let Some(part) = freed.next().await {
+            part?;
+        }
+        Ok(parts.len())
+    }
+}
+
+/// A new write, whose order a ballot gives it.
+fn written(value: Value) -> Candidate {
+    let entry = Entry { order: Stamp::ZERO, write_id: WriteId::random(), value };
+    Candidate { entry, inline: None, keep_body: false }
+}
+
+impl Expire {
+    /// Deals with a page of a listing; what is left of it.
+    async fn go_on(
+        &self,
+        cluster: &Cluster,
+        listing: Listing,
+        progress: &mut Progress,
+    ) -> Option<Listing> {
+        let page = match self.page(cluster, &listing).await {
+            Ok(page) => page,
+            Err(error) => {
+                tracing::debug!(device = %listing.device, %error, "a device does not list uploads");
+                cluster.term.learn(&error);
+                progress.kept += 1;
+                return None;
+            }
+        };
+        for (at, entry) in &page {
+            progress.items += 1;
+            match self.expire(cluster, at, entry).await {
+                Ok(done) => progress.done += u64::from(done),
+                Err(error) => {
+                    tracing::debug!(?at, %error, "an upload is kept for now");
+                    progress.kept += 1;
+                }
+            }
+        }
+        let (last, _) = page.into_iter().next_back()?;
+        Some(Listing { start: ListStart::After(last.name), ..listing })
+    }
+
+    /// The next uploads of a listing.
+    async fn page(
+        &self,
+        cluster: &Cluster,
+        listing: &Listing,
+    ) -> Result<Vec<(RegisterKey, Entry)>> {
+        let request = ListRequest {
+            bucket: listing.bucket,
+            shards: listing.shards.clone(),
+            kind: RegisterKind::Upload,
+            prefix: Bytes::new(),
+            start: listing.start.clone(),
+            limit: BATCH,
+            fold: None,
+            term: cluster.named()?,
+        };
+        let node = cluster.node(listing.device)?;
+        let page = in_time(node.list(listing.device, &request)).await?;
+        let uploads = page.entries.into_iter().map(|(name, entry)| {
+            // The key of the object, then NUL and the upload's id.
+            let object = &name[..name.len().saturating_sub(17)];
+            let (bucket, shard) = (listing.bucket, shard_of(object, listing.index_shards));
+            (RegisterKey { bucket, shard, kind: RegisterKind::Upload, name }, entry)
+        });
+        Ok(uploads.collect())
+    }
+}
+
+#[async_trait]
+impl Worker for Expire {
+    fn name(&self) -> &'static str {
+        "expire"
+    }
+
+    fn idle_pause(&self, usual: Duration) -> Duration {
+        let ages = [self.options.parts_grace_ms, self.options.ended_grace_ms];
+        let least = ages.into_iter().chain(self.options.open_age_ms).min().unwrap_or(0);
+        Duration::from_millis(least).clamp(usual.min(REST_MAX), REST_MAX)
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        let cluster = self.cluster.get();
+        let mut lists = self.lists.take().unwrap_or_default();
+        if lists.is_empty() {
+            self.left = 0;
+            match self.lists(&cluster).await {
+                Ok(all) => lists = all,
+                Err(error) => {
+                    tracing::debug!(%error, "uploads are kept: nobody can tell the buckets");
+                    return Ok(Progress { kept: 1, idle: true, ..Progress::default() });
+                }
+            }
+        }
+        let mut progress = Progress::default();
+        if let Some(listing) = lists.pop_front()
+            && let Some(rest) = self.go_on(&cluster, listing, &mut progress).await
+        {
+            lists.push_front(rest);
+        }
+        self.left += progress.kept;
+        (progress.backlog, progress.idle) = (self.left, lists.is_empty());
+        self.lists = Some(lists).filter(|lists| !lists.is_empty());
+        Ok(progress)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Identity rounds go by sets and name the term; replacing decides on what a quorum holds.
+
+use martlet_protocol::entry::Value;
+use martlet_protocol::{Backend, Phase, WriteId};
+
+use super::*;
+use crate::testing::many::{Many, key};
+
+fn tombstone() -> Candidate {
+    let entry = Entry { order: Stamp::ZERO, write_id: WriteId::random(), value: Value::Tombstone };
+    Candidate { entry, inline: None, keep_body: false }
+}
+
+#[tokio::test]
+async fn while_both_sets_decide_a_round_needs_a_quorum_of_each() {
+    let world = Many::new(4);
+    world.grow(4).await;
+    let new = DeviceId(4);
+    world.memory(new).set_voting(new, true).await.unwrap();
+    let ring = world.shared.get().index.clone();
+    let joint = Term::of(ring.change(), Phase::Joint);
+    world.shared.get().term.raise(joint);
+    let key = world.key_moving_to(new);
+    let sets = world.shared.get().sets(key.placement());
+    assert!(sets.is_joint());
+    let write = world.write(&key);
+    let common: Vec<DeviceId> =
+        sets.members().filter(|id| sets.is_of(0, *id) && sets.is_of(1, *id)).collect();
+    world.write_on(&common[..1], &write).await;
+    // Without one of both and the new one, the new set is no quorum, and the old one is.
+    for device in [common[1], new] {
+        world.memory(device).set_offline(device, true);
+    }
+    let cluster = world.shared.get();
+    let settled = settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await;
+    assert!(settled.is_err());
+    world.memory(new).set_offline(new, false);
+    let settled = settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.unwrap().unwrap();
+    assert_eq!(settled.entry.write_id, write.entry.write_id);
+    assert_eq!(world.read_on(new, &key).await, Some(settled.entry));
+}
+
+#[tokio::test]
+async fn whoever_is_told_of_a_newer_term_begins_anew_under_it() {
+    let world = Many::new(4);
+    let key = key("k");
+    let write = world.write(&key);
+    world.write_on(&world.primaries(&key), &write).await;
+    let new = Term::of(world.shared.get().index.change(), Phase::New);
+    for device in world.primaries(&key) {
+        world.memory(device).raise_term(device, new).await.unwrap();
+    }
+    let cluster = world.shared.get();
+    assert_eq!(cluster.term.get(), Term::NONE);
+    let settled = settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.unwrap();
+    assert_eq!(settled.unwrap().entry.write_id, write.entry.write_id);
+    assert_eq!(cluster.term.get(), new);
+}
+
+#[tokio::test]
+async fn a_ring_that_is_over_is_no_base_for_a_round() {
+    let world = Many::new(4);
+    let key = key("k");
+    world.write_on(&world.primaries(&key), &world.write(&key)).await;
+    let later = Term::of(world.shared.get().index.change() + 1, Phase::Joint);
+    for device in world.primaries(&key) {
+        world.memory(device).raise_term(device, later).await.unwrap();
+    }
+    let cluster = world.shared.get();
+    assert!(settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await.is_err());
+    assert!(cluster.is_behind() && cluster.holders(key.placement()).in_transition);
+}
+
+#[tokio::test]
+async fn what_replaces_is_decided_on_the_newest_and_comes_above_it() {
+    let world = Many::new(4);
+    let key = key("k");
+    let primaries = world.primaries(&key);
+    let (old, new) = (world.write(&key), world.write(&key));
+    world.write_on(&primaries, &old).await;
+    world.write_on(&primaries[..2], &new).await;
+    let cluster = world.shared.get();
+    let only =
+        |id: WriteId| move |found: Option<Candidate>| (found?.entry.write_id == id).then(tombstone);
+    world.memory(primaries[2]).set_offline(primaries[2], true);
+    let kept = replace(&cluster, &world.stamps, &key, only(old.entry.write_id)).await.unwrap();
+    assert_eq!(kept, None, "another has come between");
+    assert_eq!(world.read_on(primaries[0], &key).await, Some(new.entry.clone()));
+    let replaced = replace(&cluster, &world.stamps, &key, only(new.entry.write_id)).await;
+    let order = replaced.unwrap().unwrap().entry.order;
+    assert!(order > new.entry.order);
+    let held = world.read_on(primaries[1], &key).await.unwrap();
+    assert!(held.value.is_tombstone() && held.order == order);
+}

@@ -1,0 +1,290 @@
+//! Extents come to where they belong, and nothing goes before it was seen elsewhere.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use martlet_protocol::testing::{Fault, FaultyBackend, Op};
+use martlet_protocol::{Backend, ErrorKind, ManualClock, PolicyId};
+
+use super::*;
+use crate::replicate::testing::extent_id;
+use crate::run_once;
+use crate::testing::POLICY;
+use crate::testing::many::{Many, ring, ring_of};
+
+fn worker(world: &Many) -> ReplicateExtents {
+    ReplicateExtents::new(world.shared.clone(), world.clock.clone(), Scope::All)
+}
+
+async fn run(world: &Many) -> Progress {
+    run_once(&mut worker(world)).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_wiped_device_is_filled_again_with_what_it_should_have() {
+    let world = Many::new(5);
+    let ids = world.extents(40).await;
+    let before = world.copies(5);
+    let wiped = DeviceId(2);
+    let lost: Vec<ExtentId> = world.memory(wiped).extents(wiped);
+    world.wipe(wiped).await;
+    assert!(lost.len() > 5 && !world.is_in_place(5, &ids));
+    world.clock.advance_ms(1_000_000);
+
+    let progress = run(&world).await;
+    assert_eq!(world.copies(5), before);
+    assert_eq!(
+        (progress.copied, progress.copied_bytes),
+        (lost.len() as u64, lost.len() as u64 * 16)
+    );
+    assert_eq!((progress.freed, progress.kept, progress.backlog), (0, 0, 0));
+    // A copy is as old as the extent, and has its owner (rules X1, X4).
+    let id = lost[0];
+    let other = before[&id].iter().find(|device| **device != wiped).unwrap();
+    assert_eq!(world.record(wiped, id).await, world.record(*other, id).await);
+
+    let again = run(&world).await;
+    let looked_at = before.values().map(Vec::len).sum::<usize>() as u64;
+    assert_eq!(again, Progress { items: looked_at, idle: true, ..Progress::default() });
+}
+
+#[tokio::test]
+async fn after_a_ring_change_everything_is_where_the_ring_says_and_nowhere_else() {
+    let world = Many::new(6);
+    world.set_data_ring(ring(0..5));
+    let ids = world.extents(60).await;
+    world.set_data_ring(ring(1..6));
+    let wrong = world.copies(6);
+    let moved = |id: &ExtentId| {
+        let lacks = |device: &DeviceId| !wrong[id].contains(device);
+        world.data_primaries(*id).into_iter().filter(lacks).count() as u64
+    };
+    let planned: u64 = ids.iter().map(moved).sum();
+    let progress = run(&world).await;
+    assert_eq!(progress.copied, planned, "no more is moved than the ring asks for");
+    run(&world).await;
+    let copies = world.copies(6);
+    // The first device is in no ring any more, and nobody looks after it.
+    for (id, holders) in &copies {
+        let others = holders.iter().filter(|device| **device != DeviceId(0));
+        assert_eq!(others.collect::<BTreeSet<_>>(), world.data_primaries(*id).iter().collect());
+    }
+    world.set_data_ring(ring_of((0..6).map(|id| (id, 1.0))));
+    run(&world).await;
+    run(&world).await;
+    assert!(world.is_in_place(6, &ids), "{:?}", world.copies(6));
+}
+
+#[tokio::test]
+async fn a_stray_waits_for_all_primaries_and_goes_once_they_have_it() {
+    let world = Many::new(5);
+    let id = extent_id(1);
+    let primaries = world.data_primaries(id);
+    let stray = (0..5).map(DeviceId).find(|device| !primaries.contains(device)).unwrap();
+    world.extent_on(&[primaries[0], stray], id, "object").await;
+    world.clock.advance_ms(60_000);
+    world.memory(primaries[2]).set_offline(primaries[2], true);
+    let progress = run(&world).await;
+    assert_eq!((progress.copied, progress.freed), (1, 0));
+    assert!(progress.kept > 0 && progress.backlog > 0);
+    assert_eq!(world.copies(5)[&id].len(), 3);
+
+    // Silence keeps, however often one asks; and the waiting is told.
+    let mut worker = worker(&world);
+    for _ in 0..4 {
+        run_once(&mut worker).await.unwrap();
+        world.clock.advance_ms(1000);
+        assert!(world.memory(stray).extents(stray).contains(&id));
+    }
+    let progress = run_once(&mut worker).await.unwrap();
+    assert_eq!(progress.oldest_age_ms, 4000);
+
+    world.memory(primaries[2]).set_offline(primaries[2], false);
+    for _ in 0..4 {
+        run_once(&mut worker).await.unwrap();
+    }
+    assert!(world.is_in_place(5, &[id]));
+    let progress = run_once(&mut worker).await.unwrap();
+    assert_eq!((progress.backlog, progress.oldest_age_ms), (0, 0));
+}
+
+#[tokio::test]
+async fn a_full_device_is_passed_over_and_filled_once_it_has_room() {
+    let world = Many::new(4);
+    let ids = world.extents(40).await;
+    let (wiped, other) = (DeviceId(1), DeviceId(3));
+    world.wipe(wiped).await;
+    world.wipe(other).await;
+    world.memory(wiped).set_full(wiped, true);
+    let progress = run(&world).await;
+    assert!(progress.kept > 0 && progress.copied > 0);
+    assert!(world.memory(wiped).extents(wiped).is_empty());
+    let expected = ids.iter().filter(|id| world.data_primaries(**id).contains(&other)).count();
+    assert_eq!(world.memory(other).extents(other).len(), expected);
+    world.memory(wiped).set_full(wiped, false);
+    run(&world).await;
+    assert!(world.is_in_place(4, &ids));
+}
+
+#[tokio::test]
+async fn what_a_primary_was_told_to_delete_goes_unless_somebody_wants_it() {
+    let world = Many::new(4);
+    world.make_bucket(POLICY).await;
+    let (gone, wanted) = (extent_id(1), extent_id(2));
+    world.extent_on(&world.data_primaries(gone), gone, "gone").await;
+    let kept = world.extent_on(&world.data_primaries(wanted), wanted, "wanted").await;
+    world.commit("wanted", vec![kept]).await;
+    world.clock.advance_ms(60_000);
+    for id in [gone, wanted] {
+        let device = world.data_primaries(id)[0];
+        world.memory(device).delete_extents(device, &[id]).await.unwrap();
+    }
+    // As long as nobody can tell, nothing goes.
+    let silent = DeviceId(3);
+    world.memory(silent).set_offline(silent, true);
+    run(&world).await;
+    world.memory(silent).set_offline(silent, false);
+    assert!(world.copies(4).contains_key(&gone));
+
+    let progress = run(&world).await;
+    assert_eq!((progress.freed, progress.copied), (2, 0));
+    let copies = world.copies(4);
+    assert!(!copies.contains_key(&gone));
+    assert_eq!(copies[&wanted].len(), 2, "a mark is no reason to delete what an object wants");
+    assert!(progress.kept > 0);
+}
+
+#[tokio::test]
+async fn extents_that_are_being_written_are_left_to_their_writer() {
+    let world = Many::new(4);
+    let id = extent_id(1);
+    world.extent_on(&world.data_primaries(id)[..1], id, "object").await;
+    world.clock.advance_ms(ReplicateOptions::default().young_ms - 1);
+    assert_eq!(run(&world).await.copied, 0);
+    world.clock.advance_ms(1);
+    assert_eq!(run(&world).await.copied, 2);
+    assert!(world.is_in_place(4, &[id]));
+}
+
+#[tokio::test]
+async fn one_that_cannot_read_its_copy_holds_up_nobody() {
+    let world = Many::new(4);
+    let id = extent_id(1);
+    let primaries = world.data_primaries(id);
+    world.extent_on(&primaries[..2], id, "object").await;
+    world.memory(primaries[0]).corrupt(primaries[0], id);
+    world.clock.advance_ms(60_000);
+    let mut worker = worker(&world);
+    let progress = run_once(&mut worker).await.unwrap();
+    assert_eq!((progress.copied, progress.kept), (0, 1), "it is the first one's turn");
+    assert_eq!(run_once(&mut worker).await.unwrap().copied, 1);
+    assert!(world.is_in_place(4, &[id]));
+}
+
+#[tokio::test]
+async fn with_several_policies_the_bucket_says_where_extents_belong() {
+    let world = Many::new(6);
+    let other = PolicyId(9);
+    let mut cluster = Cluster::clone(&world.shared.get());
+    cluster.data.insert(POLICY, Arc::new(ring(0..3)));
+    cluster.data.insert(other, Arc::new(ring(3..6)));
+    world.shared.set(cluster);
+    let id = extent_id(1);
+    world.extent_on(&[DeviceId(0)], id, "object").await;
+    world.clock.advance_ms(60_000);
+    // Nobody knows the bucket: its extents stay where they are.
+    run(&world).await;
+    assert_eq!(world.copies(6)[&id], [DeviceId(0)]);
+    world.make_bucket(other).await;
+    run(&world).await;
+    assert_eq!(world.copies(6)[&id], [3, 4, 5].map(DeviceId));
+}
+
+#[tokio::test]
+async fn a_worker_goes_on_where_the_one_before_it_stood() {
+    let world = Many::new(3);
+    world.extents(700).await;
+    let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
+    let mut first = worker(&world).with_cursors(cursors.clone());
+    let step = first.step().await.unwrap();
+    assert_eq!((step.items, step.ahead, step.idle), (500, 1600, false));
+    let rest = run_once(&mut worker(&world).with_cursors(cursors.clone())).await.unwrap();
+    assert_eq!(rest.items, 1600);
+    // At the end of a pass it begins anew.
+    let whole = run_once(&mut worker(&world).with_cursors(cursors)).await.unwrap();
+    assert_eq!(whole.items, 2100);
+}
+
+#[tokio::test]
+async fn a_step_is_bounded_and_rests_as_long_as_its_bytes_ask_for() {
+    let world = Many::new(3);
+    world.extents(200).await;
+    world.wipe(DeviceId(0)).await;
+    let options =
+        ReplicateOptions { bytes_per_second_max: Some(160), ..ReplicateOptions::default() };
+    let mut worker = worker(&world).with_options(options);
+    // The wiped device has nothing to look at.
+    worker.step().await.unwrap();
+    let step = worker.step().await.unwrap();
+    assert_eq!(step.copied, STEP_COPIES as u64);
+    let usual = Duration::from_millis(20);
+    assert_eq!(worker.busy_pause(usual), Duration::from_millis(6400));
+    worker.options.bytes_per_second_max = None;
+    assert_eq!(worker.busy_pause(usual), usual);
+}
+
+/// Every call from a given one on fails, as if the worker's process had died there; or just the
+/// reply of that one is lost.
+async fn cut_at(at: u64, fault: Fault) -> bool {
+    let calls = Arc::new(AtomicU64::new(0));
+    let healed = Arc::new(AtomicU64::new(0));
+    let (count, whole) = (calls.clone(), healed.clone());
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = Many::wrapped(4, clock, move |_, memory| {
+        let (count, whole) = (count.clone(), whole.clone());
+        let choose = move |call: &martlet_protocol::testing::Call<'_>| {
+            let asks = matches!(call.op, Op::ListExtents | Op::Presence);
+            if whole.load(Ordering::SeqCst) > 0 || (asks && matches!(fault, Fault::LoseReply(_))) {
+                return Fault::None;
+            }
+            match count.fetch_add(1, Ordering::SeqCst) {
+                n if n < at => Fault::None,
+                n if n == at => fault,
+                _ => Fault::Refuse(ErrorKind::Unavailable),
+            }
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    world.set_data_ring(ring(0..3));
+    let ids = world.extents(6).await;
+    let before = world.copies(4);
+    world.set_data_ring(ring_of([(0, 0.0), (1, 1.0), (2, 1.0), (3, 1.0)]));
+    let _ = run_once(&mut worker(&world)).await;
+    for (id, holders) in world.copies(4) {
+        assert!(holders.len() >= before[&id].len(), "cut at {at}: {id} has only {holders:?}");
+    }
+    assert_eq!(world.copies(4).len(), ids.len());
+    let was_cut = calls.load(Ordering::SeqCst) > at;
+    healed.store(1, Ordering::SeqCst);
+    for _ in 0..3 {
+        run_once(&mut worker(&world)).await.unwrap();
+    }
+    assert!(world.is_in_place(4, &ids), "cut at {at}: {:?}", world.copies(4));
+    was_cut
+}
+
+#[tokio::test]
+async fn a_move_that_is_cut_anywhere_loses_nothing_and_comes_to_its_end() {
+    let faults = [
+        Fault::Refuse(ErrorKind::Unavailable),
+        Fault::LoseReply(ErrorKind::Unavailable),
+        Fault::CutBody(3),
+    ];
+    for fault in faults {
+        let mut at = 0;
+        while cut_at(at, fault).await {
+            at += 1;
+        }
+        assert!(at > 10, "{fault:?}: only {at} calls");
+    }
+}

@@ -1,0 +1,118 @@
+//! Brings the newer of two registers to the device that lacks it (rule R6).
+//!
+//! What was read is sent at once or not at all: a process that was stopped in between, for longer
+//! than tombstones are kept, would bring a deleted object back (rule T1).
+
+use futures::StreamExt;
+use martlet_protocol::backend::{Want, WriteReply};
+use martlet_protocol::{Clock, DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term};
+
+use super::compare::Differing;
+use crate::cluster::{Cluster, in_time};
+use crate::identity::{Candidate, settle};
+use crate::worker::Progress;
+
+/// Registers that are on their way at once.
+const AT_ONCE: usize = 16;
+/// What was read longer ago is read again.
+const READ_AGE_MS_MAX: u64 = 60_000;
+
+/// Who mends.
+#[derive(Clone, Copy)]
+pub(super) struct Mender<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) stamps: &'a StampSource,
+    pub(super) clock: &'a dyn Clock,
+}
+
+impl Mender<'_> {
+    /// Brings two devices to the newer of what they hold, register by register.
+    pub(super) async fn mend_all(
+        &self,
+        device: DeviceId,
+        peer: DeviceId,
+        found: Vec<Differing>,
+    ) -> Progress {
+        let mut ways = Vec::with_capacity(found.len());
+        for Differing { key, mine, theirs } in found {
+            let (from, to) = if mine >= theirs { (device, peer) } else { (peer, device) };
+            ways.push(async move {
+                let brought = self.mend(&key, from, to).await;
+                brought.inspect_err(|error| {
+                    tracing::debug!(?key, %from, %to, %error, "a register is mended later");
+                })
+            });
+        }
+        let mut progress = Progress::default();
+        let mut ways = futures::stream::iter(ways).buffer_unordered(AT_ONCE);
+        while let Some(brought) = ways.next().await {
+            match brought {
+                Ok(brought) => progress.repaired += u64::from(brought),
+                Err(_) => progress.kept += 1,
+            }
+        }
+        progress.done = progress.repaired;
+        progress
+    }
+
+    /// Brings what `from` holds to `to`; whether there was anything to bring.
+    pub(super) async fn mend(
+        &self,
+        key: &RegisterKey,
+        from: DeviceId,
+        to: DeviceId,
+    ) -> Result<bool> {
+        let read_ms = self.clock.now_ms();
+        let node = self.cluster.node(from)?;
+        let view = in_time(node.read(from, key, Want::EntryAndInline, Term::ANY)).await?;
+        if view.entry.is_none() {
+            return Ok(false);
+        }
+        let candidate = Candidate::of(view)
+            .ok_or_else(|| Error::unavailable(format!("device {from} lacks bytes of {key:?}")))?;
+        let Some(above) = self.bring(key, to, &candidate, read_ms).await? else { return Ok(true) };
+        self.settle_and_bring(key, &[from, to], candidate, above).await?;
+        Ok(true)
+    }
+
+    /// Settles a register whose repair a promise stands in the way of, and brings the outcome to
+    /// those who may not have been of the quorum.
+    async fn settle_and_bring(
+        &self,
+        key: &RegisterKey,
+        devices: &[DeviceId],
+        candidate: Candidate,
+        above: Stamp,
+    ) -> Result<()> {
+        let read_ms = self.clock.now_ms();
+        let settled = settle(self.cluster, self.stamps, key, Some(candidate), above).await?;
+        let settled =
+            settled.ok_or_else(|| Error::internal("a write that is known was not found"))?;
+        for device in devices {
+            self.bring(key, *device, &settled, read_ms).await?;
+        }
+        Ok(())
+    }
+
+    /// Brings a write to a device: none when it holds that order or a newer one now, or the promise
+    /// that stands in the way.
+    async fn bring(
+        &self,
+        key: &RegisterKey,
+        to: DeviceId,
+        candidate: &Candidate,
+        read_ms: u64,
+    ) -> Result<Option<Stamp>> {
+        if self.clock.now_ms().saturating_sub(read_ms) > READ_AGE_MS_MAX {
+            return Err(Error::unavailable("what was read is too old to be brought to others"));
+        }
+        let reply = in_time(self.cluster.node(to)?.write(to, candidate.repair(key))).await?;
+        match reply {
+            WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted => Ok(None),
+            WriteReply::Behind(floor) => Ok(Some(floor)),
+            WriteReply::Fenced | WriteReply::OutOfTime => Err(Error::internal(format!(
+                "device {to} judges a repair as if it were first-hand"
+            ))),
+        }
+    }
+}

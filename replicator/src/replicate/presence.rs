@@ -1,0 +1,83 @@
+//! Asking primaries which extents they have, and letting go of copies that all of them have.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
+use martlet_protocol::backend::Presence;
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::{DeviceId, ExtentId, Result};
+
+use super::places::Places;
+use super::plan::{Deed, Said, plan};
+use crate::cluster::in_time;
+use crate::worker::Progress;
+
+/// Devices that are asked at once.
+const AT_ONCE: usize = 16;
+
+/// What the primaries of each extent say of it; of `device` it is known.
+pub(super) async fn presence(
+    places: &Places<'_>,
+    device: DeviceId,
+    records: &[ExtentRecord],
+) -> Result<Vec<Vec<Said>>> {
+    let mut asked: BTreeMap<DeviceId, Vec<usize>> = BTreeMap::new();
+    let mut said: Vec<Vec<Said>> = Vec::with_capacity(records.len());
+    for (at, record) in records.iter().enumerate() {
+        let primaries = places.primaries(record);
+        for primary in primaries.iter().filter(|it| **it != device) {
+            asked.entry(*primary).or_default().push(at);
+        }
+        let known = |it| (it, (it == device).then_some(Presence::Here));
+        said.push(primaries.into_iter().map(known).collect());
+    }
+    let calls = asked.into_iter().map(|(primary, at)| async move {
+        let ids: Vec<ExtentId> = at.iter().map(|at| records[*at].extent.id).collect();
+        let answer =
+            async { in_time(places.cluster().node(primary)?.presence(primary, &ids)).await };
+        (primary, at, answer.await)
+    });
+    let calls: Vec<_> = calls.collect();
+    let answers: Vec<_> = futures::stream::iter(calls).buffer_unordered(AT_ONCE).collect().await;
+    for (primary, at, answer) in answers {
+        let Ok(answer) = answer.inspect_err(|error| {
+            tracing::debug!(device = %primary, %error, "a device does not say which extents it has");
+        }) else {
+            continue;
+        };
+        for (at, presence) in at.into_iter().zip(answer) {
+            for (id, held) in &mut said[at] {
+                if *id == primary {
+                    *held = Some(presence);
+                }
+            }
+        }
+    }
+    Ok(said)
+}
+
+/// Lets go of a device's copies that all primaries have, asked now.
+pub(super) async fn let_go(
+    places: &Places<'_>,
+    device: DeviceId,
+    strays: &[ExtentRecord],
+    progress: &mut Progress,
+) -> Result<()> {
+    if strays.is_empty() {
+        return Ok(());
+    }
+    let said = presence(places, device, strays).await?;
+    let all_have = |said: &Vec<Said>| plan(device, said, 0) == Deed::LetGo;
+    let those = strays.iter().zip(&said).filter(|(_, said)| all_have(said));
+    let those: Vec<&ExtentRecord> = those.map(|(record, _)| record).collect();
+    progress.kept += (strays.len() - those.len()) as u64;
+    if those.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<ExtentId> = those.iter().map(|record| record.extent.id).collect();
+    in_time(places.cluster().node(device)?.release_extents(device, &ids)).await?;
+    progress.done += ids.len() as u64;
+    progress.freed += ids.len() as u64;
+    progress.freed_bytes += those.iter().map(|it| u64::from(it.extent.length)).sum::<u64>();
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! Registers: devices that share partitions of the index find out that they hold the same, or bring
+//! each other what differs (rules R6, H1).
+//!
+//! ```text
+//! a batch of partitions ──sums──▶ the device and each peer     nothing differs: that was it
+//!    a sum differs        bins of both, page by page
+//!    some bins differ     walks of these bins, or of their run, by both ──▶ the newer is brought
+//! partitions that are another's, with something in them ──▶ strays
+//! ```
+//!
+//! A pass over devices that agree costs one call for each batch of partitions and peer. Only devices
+//! with votes are compared: what one without them lacks is the business of the sync.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use martlet_protocol::backend::DeviceStatus;
+use martlet_protocol::tree::{Span, Sum};
+use martlet_protocol::{Clock, DeviceId, Error, Partition, Result, StampSource};
+use tokio::time::Instant;
+
+use super::compare::Task;
+use super::mend::Mender;
+use super::strays::strays;
+use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
+use crate::worker::{Progress, Worker};
+
+/// Partitions whose sums are asked for at a time, at most.
+const BATCH_MAX: u32 = 1024;
+/// Summing up takes as long as there are bins: a batch that took longer is followed by a smaller
+/// one, and one that took less by a larger.
+const BATCH_TIME: Duration = Duration::from_secs(1);
+/// Peers that are asked at once.
+const AT_ONCE: usize = 16;
+
+/// The worker.
+pub struct ReplicateRegisters {
+    cluster: SharedCluster,
+    clock: Arc<dyn Clock>,
+    scope: Scope,
+    stamps: StampSource,
+    rounds: Rounds,
+    /// The partition that the next batch begins with, and how many it has.
+    next: u32,
+    batch: u32,
+    tasks: VecDeque<Task>,
+    /// What this pass found and could not mend, what the last whole one did, and since when
+    /// something differs.
+    pass: Pass,
+    left: u64,
+    since_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Pass {
+    left: u64,
+    found: u64,
+    /// Devices that were gone through.
+    devices: u64,
+}
+
+/// A batch of a device's partitions, and who shares them.
+#[derive(Default)]
+struct Batch {
+    partitions: Vec<Partition>,
+    spans: Vec<Span>,
+    /// For each peer, which of the partitions.
+    shared: BTreeMap<DeviceId, Vec<usize>>,
+    /// Those that are no business of the device.
+    foreign: Vec<usize>,
+}
+
+impl Batch {
+    fn of(cluster: &Cluster, device: DeviceId, run: Range<u32>) -> Self {
+        let ring = &cluster.index;
+        let mut batch = Self::default();
+        for (at, partition) in run.map(Partition).enumerate() {
+            let sets = ring.sets(partition, cluster.term.get());
+            batch.partitions.push(partition);
+            batch.spans.push(ring.span(partition));
+            if !sets.contains(device) {
+                batch.foreign.push(at);
+                continue;
+            }
+            for peer in sets.members().filter(|peer| *peer != device) {
+                batch.shared.entry(peer).or_default().push(at);
+            }
+        }
+        batch
+    }
+}
+
+impl ReplicateRegisters {
+    /// A worker over the index devices that `scope` looks after.
+    pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
+        let stamps = StampSource::new(clock.clone());
+        Self {
+            cluster: cluster.into(),
+            clock,
+            scope,
+            stamps,
+            rounds: Rounds::default(),
+            next: 0,
+            batch: BATCH_MAX,
+            tasks: VecDeque::new(),
+            pass: Pass::default(),
+            left: 0,
+            since_ms: None,
+        }
+    }
+
+    /// Compares the next batch of partitions of a device; how many they were.
+    async fn compare(
+        &mut self,
+        cluster: &Cluster,
+        device: DeviceId,
+        statuses: &HashMap<DeviceId, DeviceStatus>,
+    ) -> Result<Progress> {
+        let run = self.next..partitions(cluster).min(self.next + self.batch);
+        let batch = Batch::of(cluster, device, run.clone());
+        let mine = in_time(cluster.node(device)?.sums(device, &batch.spans)).await?;
+        if mine.len() != batch.spans.len() {
+            return Err(Error::internal(format!("device {device} left out sums")));
+        }
+        let mut progress = Progress::default();
+        let votes = |peer: &DeviceId| statuses.get(peer).is_some_and(|status| status.voting);
+        let (asked, silent): (Vec<_>, Vec<_>) =
+            batch.shared.iter().partition(|(peer, _)| votes(peer));
+        progress.kept += silent.iter().map(|(_, shared)| shared.len() as u64).sum::<u64>();
+        let asked = asked.into_iter().map(|(peer, shared)| {
+            let spans: Vec<Span> = shared.iter().map(|at| batch.spans[*at]).collect();
+            async move { (*peer, shared, sums(cluster, *peer, &spans).await) }
+        });
+        let answers = futures::stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        for (peer, shared, theirs) in answers.collect::<Vec<_>>().await {
+            let Ok(theirs) = theirs else {
+                progress.kept += shared.len() as u64;
+                continue;
+            };
+            let differing = shared.iter().zip(theirs).filter(|(at, theirs)| mine[**at] != *theirs);
+            for (at, _) in differing {
+                self.tasks.push_back(Task::bins(device, peer, batch.spans[*at]));
+            }
+        }
+        if is_settled(cluster, device, statuses) {
+            let held = batch.foreign.iter().filter(|at| mine[**at].count > 0);
+            self.tasks.extend(held.map(|at| Task::strays(device, batch.partitions[*at])));
+        }
+        progress.items = batch.partitions.len() as u64;
+        self.pass.found += self.tasks.len() as u64;
+        self.next = run.end;
+        Ok(progress)
+    }
+
+    /// The same in as much time as a step may take.
+    async fn compare_in_time(
+        &mut self,
+        cluster: &Cluster,
+        device: DeviceId,
+        statuses: &HashMap<DeviceId, DeviceStatus>,
+    ) -> Result<Progress> {
+        let begun = Instant::now();
+        let compared = self.compare(cluster, device, statuses).await;
+        self.batch = match begun.elapsed() {
+            took if took > BATCH_TIME => (self.batch / 4).max(1),
+            took if took < BATCH_TIME / 4 => (self.batch * 2).min(BATCH_MAX),
+            _ => self.batch,
+        };
+        compared
+    }
+
+    /// One page of what differs.
+    async fn work(&mut self, cluster: &Cluster, task: Task) -> Result<Progress> {
+        let mender = Mender { cluster, stamps: &self.stamps, clock: &*self.clock };
+        match task {
+            Task::Strays { device, partition, after } => {
+                let (mut progress, next) = strays(&mender, device, partition, after).await?;
+                if let Some(after) = next {
+                    let after = Some(after);
+                    self.tasks.push_front(Task::Strays { device, partition, after });
+                }
+                progress.items = 0;
+                Ok(progress)
+            }
+            Task::Pair { device, peer, look } => {
+                let (found, next) = look.go_on(cluster, device, peer).await?;
+                for look in next.into_iter().rev() {
+                    self.tasks.push_front(Task::Pair { device, peer, look });
+                }
+                Ok(mender.mend_all(device, peer, found).await)
+            }
+        }
+    }
+
+    /// Goes on to the next device; whether that ended a pass.
+    fn advance(&mut self, cluster: &Cluster) -> bool {
+        self.next = 0;
+        self.tasks.clear();
+        self.pass.devices += 1;
+        let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
+        if ended {
+            let pass = std::mem::take(&mut self.pass);
+            self.left = pass.left;
+            if pass.left + pass.found == 0 {
+                self.since_ms = None;
+            }
+        }
+        ended
+    }
+
+    async fn go_on(&mut self, cluster: &Cluster, device: DeviceId) -> Result<Progress> {
+        if let Some(task) = self.tasks.pop_front() {
+            return self.work(cluster, task).await;
+        }
+        if self.next < partitions(cluster) {
+            let statuses = cluster.statuses().await;
+            if !statuses.get(&device).is_some_and(|status| status.voting) {
+                return Err(Error::unavailable(format!(
+                    "device {device} has no vote, or is silent"
+                )));
+            }
+            cluster.named()?;
+            return self.compare_in_time(cluster, device, &statuses).await;
+        }
+        let idle = self.advance(cluster);
+        Ok(Progress { idle, ..Progress::default() })
+    }
+}
+
+fn partitions(cluster: &Cluster) -> u32 {
+    1 << cluster.index.part_power()
+}
+
+/// Whether it is known who has a say about what the device holds, and the device is told no less.
+fn is_settled(
+    cluster: &Cluster,
+    device: DeviceId,
+    statuses: &HashMap<DeviceId, DeviceStatus>,
+) -> bool {
+    let told = statuses.get(&device).map(|status| status.term);
+    !cluster.is_behind() && told >= Some(cluster.term.get())
+}
+
+async fn sums(cluster: &Cluster, peer: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+    let sums = in_time(cluster.node(peer)?.sums(peer, spans)).await?;
+    if sums.len() != spans.len() {
+        return Err(Error::internal(format!("device {peer} left out sums")));
+    }
+    Ok(sums)
+}
+
+#[async_trait]
+impl Worker for ReplicateRegisters {
+    fn name(&self) -> &'static str {
+        "replicate-index"
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        let cluster = self.cluster.get();
+        let devices = cluster.index_devices_of(&self.scope);
+        let Some(device) = self.rounds.at(&devices) else {
+            return Ok(Progress { idle: true, ..Progress::default() });
+        };
+        // Tasks of a device that is gone are nobody's.
+        self.tasks.retain(|task| task.device() == device);
+        let mut progress = match self.go_on(&cluster, device).await {
+            Ok(progress) => progress,
+            Err(error) => {
+                tracing::debug!(%device, %error, "a device's registers are left for a later pass");
+                self.pass.left += 1;
+                let idle = self.advance(&cluster);
+                Progress { kept: 1, idle, ..Progress::default() }
+            }
+        };
+        self.pass.left += progress.kept;
+        progress.backlog = self.tasks.len() as u64;
+        progress.backlog += if progress.idle { self.left } else { self.pass.left };
+        let now_ms = self.clock.now_ms();
+        if progress.backlog > 0 {
+            self.since_ms.get_or_insert(now_ms);
+        }
+        progress.oldest_age_ms = self.since_ms.map_or(0, |since| now_ms.saturating_sub(since));
+        if !progress.idle {
+            let whole = u64::from(partitions(&cluster));
+            let all = devices.len() as u64 * whole;
+            let done = self.pass.devices * whole + u64::from(self.next);
+            progress.ahead = all.saturating_sub(done);
+        }
+        Ok(progress)
+    }
+}
+
+#[cfg(test)]
+mod tests;

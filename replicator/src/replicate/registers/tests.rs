@@ -1,0 +1,411 @@
+//! Registers converge, at next to no cost once they have, and strays go last.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use martlet_protocol::backend::{EntryWrite, LetGo};
+use martlet_protocol::entry::Value;
+use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::{Backend, ErrorKind, ManualClock, Phase, Term};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::sync::SyncDevices;
+use crate::testing::many::{Many, key, ring};
+use crate::{RingChange, run_all_once, run_once};
+
+fn worker(world: &Many) -> ReplicateRegisters {
+    ReplicateRegisters::new(world.shared.clone(), world.clock.clone(), Scope::All)
+}
+
+async fn run(world: &Many) -> Progress {
+    run_once(&mut worker(world)).await.unwrap()
+}
+
+/// So many objects with inline bytes; every other one missed one of its primaries, in turn.
+async fn lost_writes(world: &Many, count: usize) -> Vec<EntryWrite> {
+    let mut writes = Vec::new();
+    for n in 0..count {
+        let write = world.inline(&key(&format!("key-{n}")));
+        let mut primaries = world.primaries(&write.key);
+        if n % 2 == 0 {
+            primaries.remove(n / 2 % 3);
+        }
+        world.write_on(&primaries, &write).await;
+        writes.push(write);
+    }
+    writes
+}
+
+async fn is_everywhere(world: &Many, write: &EntryWrite) -> bool {
+    let mut all = true;
+    for device in world.primaries(&write.key) {
+        let view = world.held(device, &write.key).await;
+        let same = view.entry.is_some_and(|entry| entry.write_id == write.entry.write_id);
+        all &= same && view.inline == write.inline;
+    }
+    all
+}
+
+#[tokio::test]
+async fn what_one_of_three_missed_is_brought_to_it_with_its_bytes() {
+    let world = Many::new(5);
+    let writes = lost_writes(&world, 300).await;
+    let progress = run(&world).await;
+    for write in &writes {
+        assert!(is_everywhere(&world, write).await, "{:?}", write.key);
+        for device in world.primaries(&write.key) {
+            // Nothing stood in the way: the order is the one that it was written with (rule R4).
+            let held = world.held(device, &write.key).await.entry.unwrap();
+            assert_eq!(held.order, write.entry.order);
+        }
+    }
+    assert_eq!((progress.repaired, progress.kept), (150, 0));
+    let again = run(&world).await;
+    assert_eq!((again.repaired, again.done, again.backlog), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn of_two_writes_the_newer_one_is_everywhere_afterwards() {
+    let world = Many::new(4);
+    let key = key("k");
+    let primaries = world.primaries(&key);
+    world.write_on(&primaries, &world.write(&key)).await;
+    let newer = world.write(&key);
+    world.write_on(&primaries[2..], &newer).await;
+    let mut deleted = world.write(&key);
+    deleted.entry.value = Value::Tombstone;
+    run(&world).await;
+    assert!(is_everywhere(&world, &newer).await);
+    world.write_on(&primaries[..1], &deleted).await;
+    run(&world).await;
+    assert!(is_everywhere(&world, &deleted).await);
+}
+
+#[tokio::test]
+async fn a_promise_in_the_way_is_settled_under_the_same_write_id() {
+    let world = Many::new(4);
+    let write = world.inline(&key("k"));
+    let primaries = world.primaries(&write.key);
+    world.write_on(&primaries[..1], &write).await;
+    let ballot = world.stamps.issue_above(write.entry.order);
+    world.promise_on(&primaries[1..2], &write.key, ballot).await;
+    run(&world).await;
+    assert!(is_everywhere(&world, &write).await);
+    for device in primaries {
+        let order = world.held(device, &write.key).await.entry.unwrap().order;
+        assert!(order > ballot, "the promise was broken (rule R6)");
+    }
+}
+
+/// Calls by name and device.
+type Calls = Arc<Mutex<Vec<(Op, DeviceId)>>>;
+
+fn watched(devices: u32) -> (Many, Calls) {
+    let calls = Calls::default();
+    let seen = calls.clone();
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = Many::wrapped(devices, clock, move |_, memory| {
+        let seen = seen.clone();
+        let choose = move |call: &Call<'_>| {
+            seen.lock().push((call.op, call.device));
+            Fault::None
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    (world, calls)
+}
+
+#[tokio::test]
+async fn a_pass_over_devices_that_agree_costs_a_call_for_each_peer() {
+    let (world, calls) = watched(5);
+    for n in 0..200 {
+        let write = world.write(&key(&format!("key-{n}")));
+        world.write_on(&world.primaries(&write.key), &write).await;
+    }
+    let partitions = world.shared.get().index.partitions().count();
+    assert!(partitions <= BATCH_MAX as usize, "one batch is enough here");
+    calls.lock().clear();
+    let progress = run(&world).await;
+    assert_eq!(progress.items, 5 * partitions as u64);
+    let calls = std::mem::take(&mut *calls.lock());
+    // Each of five asks itself and four peers.
+    assert_eq!(calls.len(), 25, "{calls:?}");
+    assert!(calls.iter().all(|(op, _)| *op == Op::Sums));
+}
+
+#[tokio::test]
+async fn one_difference_costs_its_bin_and_many_cost_their_run() {
+    let (world, calls) = watched(3);
+    lost_writes(&world, 1).await;
+    for n in 10..600 {
+        let write = world.write(&key(&format!("key-{n}")));
+        world.write_on(&world.primaries(&write.key), &write).await;
+    }
+    let walks = || calls.lock().iter().filter(|(op, _)| *op == Op::Walk).count();
+    calls.lock().clear();
+    run(&world).await;
+    // Two pairs of devices see it, from both their sides at most.
+    assert!(walks() <= 8, "{}", walks());
+
+    let world = Many::new(3);
+    lost_writes(&world, 1200).await;
+    let progress = run(&world).await;
+    assert_eq!(progress.repaired, 600);
+}
+
+#[tokio::test]
+async fn devices_without_votes_are_left_to_the_sync() {
+    let world = Many::new(4);
+    let writes = lost_writes(&world, 20).await;
+    let wiped = DeviceId(1);
+    world.wipe(wiped).await;
+    let progress = run(&world).await;
+    assert!(progress.kept > 0 && progress.backlog > 0);
+    assert!(world.memory(wiped).registers(wiped).is_empty());
+    for write in writes {
+        for device in world.primaries(&write.key).into_iter().filter(|it| *it != wiped) {
+            // One whose other copies were all on the wiped device can't be told from one never made.
+            let held = world.held(device, &write.key).await.entry;
+            assert_eq!(held.map(|entry| entry.write_id), Some(write.entry.write_id));
+        }
+    }
+}
+
+#[tokio::test]
+async fn tombstones_that_may_be_collected_are_nobodys_difference() {
+    let world = Many::new(3);
+    let mut write = world.write(&key("k"));
+    write.entry.value = Value::Tombstone;
+    let primaries = world.primaries(&write.key);
+    world.write_on(&primaries, &write).await;
+    let marks = [(write.key.clone(), write.entry.order)];
+    for device in &primaries {
+        world.memory(*device).mark_collectable(*device, &marks).await.unwrap();
+    }
+    let up_to = write.entry.order;
+    let drop = LetGo { key: write.key.clone(), up_to, collectable: true };
+    world.memory(primaries[0]).drop_registers(primaries[0], &[drop]).await.unwrap();
+    assert_eq!(run(&world).await.repaired, 0);
+    assert!(world.held(primaries[0], &write.key).await.entry.is_none());
+}
+
+#[tokio::test]
+async fn a_stray_is_brought_to_its_primaries_and_then_let_go() {
+    let world = Many::new(5);
+    let older = world.write(&key("k"));
+    let primaries = world.primaries(&older.key);
+    let stray = world.handoff(&older.key);
+    world.write_on(&primaries, &older).await;
+    let write = world.inline(&older.key);
+    world.write_on(&[stray], &write).await;
+    world.promise_on(&[stray], &write.key, world.stamps.issue_above(write.entry.order)).await;
+
+    // Silence keeps it, though the others take it.
+    world.memory(primaries[2]).set_offline(primaries[2], true);
+    run(&world).await;
+    assert!(world.held(stray, &write.key).await.entry.is_some());
+    world.memory(primaries[2]).set_offline(primaries[2], false);
+    let progress = run(&world).await;
+    assert!(is_everywhere(&world, &write).await);
+    assert!(world.memory(stray).registers(stray).is_empty());
+    assert!(progress.done > 0);
+}
+
+#[tokio::test]
+async fn a_ring_that_moved_leaves_no_strays_behind() {
+    let world = Many::new(6);
+    let mut cluster = Cluster::clone(&world.shared.get());
+    cluster.index = Arc::new(ring(0..5));
+    world.shared.set(cluster.clone());
+    let writes = lost_writes(&world, 100).await;
+    cluster.index = Arc::new(ring(0..6));
+    world.shared.set(cluster);
+    run(&world).await;
+    run(&world).await;
+    let mut held = 0;
+    for device in (0..6).map(DeviceId) {
+        held += world.memory(device).registers(device).len();
+    }
+    assert_eq!(held, 300);
+    for write in &writes {
+        assert!(is_everywhere(&world, write).await, "{:?}", write.key);
+    }
+}
+
+#[tokio::test]
+async fn a_device_that_was_not_told_of_the_term_lets_nothing_go() {
+    let world = Many::new(5);
+    let write = world.write(&key("k"));
+    world.write_on(&world.primaries(&write.key), &write).await;
+    let stray = world.handoff(&write.key);
+    world.write_on(&[stray], &write).await;
+    let change = world.shared.get().index.change();
+    let term = Term::of(change, Phase::New);
+    for device in (0..5).map(DeviceId).filter(|device| *device != stray) {
+        world.memory(device).raise_term(device, term).await.unwrap();
+    }
+    run(&world).await;
+    assert!(world.held(stray, &write.key).await.entry.is_some(), "an old quorum may count on it");
+    world.memory(stray).raise_term(stray, term).await.unwrap();
+    run(&world).await;
+    assert!(world.held(stray, &write.key).await.entry.is_none());
+
+    // A change that this process has no ring for is under way: who knows whose it will be?
+    world.write_on(&[stray], &write).await;
+    let later = Term::of(change + 1, Phase::Joint);
+    for device in (0..5).map(DeviceId) {
+        world.memory(device).raise_term(device, later).await.unwrap();
+    }
+    run(&world).await;
+    assert!(world.held(stray, &write.key).await.entry.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn sums_that_take_long_are_asked_for_in_smaller_batches() {
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = Many::wrapped(3, clock, |_, memory| {
+        let choose = |call: &Call<'_>| match call.op {
+            Op::Sums => Fault::Delay(Duration::from_secs(2)),
+            _ => Fault::None,
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    let mut worker = worker(&world);
+    let mut steps = Vec::new();
+    for _ in 0..3 {
+        steps.push(worker.step().await.unwrap().items);
+    }
+    assert_eq!((worker.batch, steps), (64, vec![256, 0, 256]));
+    let mut steps = Vec::new();
+    for _ in 0..3 {
+        steps.push(worker.step().await.unwrap().items);
+    }
+    assert_eq!((worker.batch, steps), (4, vec![0, 64, 16]));
+}
+
+/// Every write and promise from a given call on fails, or the reply to that call is lost.
+async fn cut_at(at: u64, fault: Fault) -> bool {
+    let count = Arc::new(AtomicU64::new(0));
+    let healed = Arc::new(AtomicU64::new(0));
+    let (calls, whole) = (count.clone(), healed.clone());
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = Many::wrapped(4, clock, move |_, memory| {
+        let (calls, whole) = (calls.clone(), whole.clone());
+        let choose = move |call: &Call<'_>| {
+            let changes = matches!(call.op, Op::Write | Op::Promise | Op::DropRegisters);
+            if !changes || whole.load(Ordering::SeqCst) > 0 {
+                return Fault::None;
+            }
+            match calls.fetch_add(1, Ordering::SeqCst) {
+                n if n < at => Fault::None,
+                n if n == at => fault,
+                _ => Fault::Refuse(ErrorKind::Unavailable),
+            }
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    let mut writes = lost_writes(&world, 4).await;
+    let stray = world.inline(&key("stray"));
+    world.write_on(&[world.handoff(&stray.key)], &stray).await;
+    let promised = world.primaries(&stray.key)[1];
+    world.promise_on(&[promised], &stray.key, world.stamps.issue_above(stray.entry.order)).await;
+    writes.push(stray);
+    let held = |world: &Many| {
+        let devices = (0..4).map(DeviceId);
+        let all = devices.flat_map(|device| world.memory(device).registers(device));
+        all.map(|(_, entry)| entry.write_id).collect::<BTreeSet<_>>()
+    };
+    let before = held(&world);
+    run(&world).await;
+    assert_eq!(held(&world), before, "cut at {at}: a write was lost");
+    let was_cut = count.load(Ordering::SeqCst) > at;
+    healed.store(1, Ordering::SeqCst);
+    run(&world).await;
+    run(&world).await;
+    for write in &writes {
+        assert!(is_everywhere(&world, write).await, "cut at {at}: {:?}", write.key);
+    }
+    was_cut
+}
+
+#[tokio::test]
+async fn repairs_that_are_cut_anywhere_lose_nothing_and_come_to_their_end() {
+    for fault in [Fault::Refuse(ErrorKind::Unavailable), Fault::LoseReply(ErrorKind::Unavailable)] {
+        let mut at = 0;
+        while cut_at(at, fault).await {
+            at += 1;
+        }
+        assert!(at > 5, "{fault:?}: only {at} calls");
+    }
+}
+
+#[tokio::test]
+async fn what_was_read_long_ago_is_not_brought_to_anybody() {
+    // A process that is stopped between its read and its write finds its clock far on (rule T1).
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let stopped = clock.clone();
+    let world = Many::wrapped(3, clock, move |_, memory| {
+        let stopped = stopped.clone();
+        let choose = move |call: &Call<'_>| {
+            if call.op == Op::Read {
+                stopped.advance_ms(3_600_000);
+            }
+            Fault::None
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    let write = world.write(&key("k"));
+    world.write_on(&world.primaries(&write.key)[..2], &write).await;
+    let progress = run(&world).await;
+    assert_eq!(progress.repaired, 0);
+    assert!(progress.kept > 0 && !is_everywhere(&world, &write).await);
+}
+
+/// Steps of all that a ring change needs, until nothing is left to do.
+async fn to_the_end(world: &Many) {
+    let mut workers: Vec<Box<dyn Worker>> = vec![
+        Box::new(SyncDevices::new(world.shared.clone(), world.clock.clone(), Scope::All)),
+        Box::new(RingChange::new(world.shared.clone(), world.clock.clone(), Scope::All)),
+        Box::new(worker(world)),
+    ];
+    for _ in 0..6 {
+        world.clock.advance_ms(1000);
+        for report in run_all_once(&mut workers, |_, _| ()).await {
+            assert!(report.ended, "{report:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_previous_holder_lets_go_once_the_new_one_decides_and_not_before() {
+    let world = Many::new(5);
+    let writes = lost_writes(&world, 60).await;
+    run(&world).await;
+    let ring = world.grow(5).await;
+    let moving = world.key_moving_to(DeviceId(5));
+    let partition = ring.partition(moving.placement());
+    let previous = ring.moves().iter().find(|step| step.partition == partition).unwrap().previous;
+    let write = world.inline(&moving);
+    let mut holders = world.primaries(&moving);
+    holders.retain(|device| *device != DeviceId(5));
+    holders.push(previous);
+    world.write_on(&holders, &write).await;
+    for phase in [Phase::Old, Phase::Joint] {
+        for device in (0..6).map(DeviceId) {
+            world.memory(device).raise_term(device, Term::of(ring.change(), phase)).await.unwrap();
+        }
+        run(&world).await;
+        assert!(world.held(previous, &moving).await.entry.is_some(), "{phase:?}");
+    }
+
+    to_the_end(&world).await;
+    assert_eq!(world.term_of(previous).await, Term::of(ring.change(), Phase::New));
+    assert!(world.held(previous, &moving).await.entry.is_none());
+    assert!(is_everywhere(&world, &write).await);
+    for write in &writes {
+        assert!(is_everywhere(&world, write).await, "{:?}", write.key);
+    }
+    let held: usize = (0..6).map(DeviceId).map(|id| world.memory(id).registers(id).len()).sum();
+    assert_eq!(held, 3 * (writes.len() + 1), "somebody has a stray");
+}

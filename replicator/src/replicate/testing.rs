@@ -1,0 +1,151 @@
+//! What tests of replication do to a cluster in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use martlet_protocol::backend::{NewExtent, WriteReply};
+use martlet_protocol::entry::{Body, Bucket, BucketState, Manifest, Value};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef, ExtentRole, Owner};
+use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
+use martlet_protocol::{
+    Backend, BucketId, Clock, DeviceId, ExtentId, Level, PolicyId, RegisterKey, WriteId,
+};
+use martlet_ring::Ring;
+
+use crate::cluster::Cluster;
+use crate::testing::POLICY;
+use crate::testing::many::{Many, write};
+
+/// The bucket of all extents here.
+pub(crate) const BUCKET: BucketId = BucketId([7; 16]);
+
+impl Many {
+    /// Another ring for extents.
+    pub(crate) fn set_data_ring(&self, ring: Ring) {
+        let mut cluster = Cluster::clone(&self.shared.get());
+        cluster.data.insert(POLICY, Arc::new(ring));
+        self.shared.set(cluster);
+    }
+
+    pub(crate) fn data_primaries(&self, id: ExtentId) -> Vec<DeviceId> {
+        let cluster = self.shared.get();
+        let ring = &cluster.data[&POLICY];
+        ring.primaries(ring.partition(id.placement())).collect()
+    }
+
+    /// An extent of the object `key` on these devices.
+    pub(crate) async fn extent_on(
+        &self,
+        devices: &[DeviceId],
+        id: ExtentId,
+        key: &str,
+    ) -> ExtentRef {
+        let owner = Owner {
+            bucket: BUCKET,
+            key: key.into(),
+            write_id: WriteId([5; 16]),
+            upload: None,
+            role: ExtentRole::Data,
+            offset: 0,
+        };
+        let mut written = None;
+        for device in devices {
+            let bytes = Bytes::copy_from_slice(&id.0);
+            let body = stream::iter([Ok(bytes)]).boxed();
+            let new = NewExtent { id, owner: owner.clone(), length: None, birth_ms: None };
+            written = self.memory(*device).write_extent(*device, new, body).await.ok();
+        }
+        written.expect("it was written somewhere")
+    }
+
+    /// So many extents, each on its primaries, which are old enough to be looked after.
+    pub(crate) async fn extents(&self, count: u16) -> Vec<ExtentId> {
+        let mut ids = Vec::new();
+        for n in 0..count {
+            let id = extent_id(n);
+            self.extent_on(&self.data_primaries(id), id, "object").await;
+            ids.push(id);
+        }
+        self.clock.advance_ms(60_000);
+        ids
+    }
+
+    /// Who has which extents.
+    pub(crate) fn copies(&self, devices: u32) -> BTreeMap<ExtentId, Vec<DeviceId>> {
+        let mut copies: BTreeMap<ExtentId, Vec<DeviceId>> = BTreeMap::new();
+        for device in (0..devices).map(DeviceId) {
+            for id in self.memory(device).extents(device) {
+                copies.entry(id).or_default().push(device);
+            }
+        }
+        copies
+    }
+
+    /// Whether each of `ids` is on its primaries and nowhere else.
+    pub(crate) fn is_in_place(&self, devices: u32, ids: &[ExtentId]) -> bool {
+        let copies = self.copies(devices);
+        let mut all = copies.len() == ids.len();
+        for (id, mut holders) in copies {
+            let mut primaries = self.data_primaries(id);
+            primaries.sort();
+            holders.sort();
+            all &= ids.contains(&id) && holders == primaries;
+        }
+        all
+    }
+
+    /// What a device's record of an extent says.
+    pub(crate) async fn record(&self, device: DeviceId, id: ExtentId) -> ExtentRecord {
+        self.memory(device).stat_extent(device, id).await.unwrap().record
+    }
+
+    /// Lets the index know the bucket of all extents here.
+    pub(crate) async fn make_bucket(&self, policy: PolicyId) {
+        let bucket = Bucket {
+            id: BUCKET,
+            created_ms: self.clock.now_ms(),
+            generation: 1,
+            state: BucketState::Open,
+            index_shards: 16,
+            policy,
+            owner: "root".into(),
+            consistency: Level::default(),
+        };
+        let key = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
+        let mut made = write(&key, self.stamps.issue(), 0, Body::Empty);
+        made.entry.value = Value::Bucket(Box::new(bucket));
+        self.write_on(&self.primaries(&key), &made).await;
+    }
+
+    /// An object that wants these extents, on its primaries.
+    pub(crate) async fn commit(&self, key: &str, extents: Vec<ExtentRef>) {
+        let register = RegisterKey::object(BUCKET, 16, key);
+        let body = Body::Extents(Manifest { policy: POLICY, extents, parts: Vec::new() });
+        let made = write(&register, self.stamps.issue(), 16, body);
+        for device in self.primaries(&register) {
+            let reply = self.memory(device).write(device, made.clone()).await.unwrap();
+            assert_eq!(reply, WriteReply::Stored);
+        }
+    }
+}
+
+/// Ids spread over the partitions.
+pub(crate) fn extent_id(n: u16) -> ExtentId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&spread(n));
+    ExtentId(id)
+}
+
+/// Sixteen bytes that look like chance, and are the same each time.
+fn spread(n: u16) -> [u8; 16] {
+    let mut state = u64::from(n).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut bytes = [0; 16];
+    for half in bytes.chunks_exact_mut(8) {
+        state = (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state ^= state >> 32;
+        half.copy_from_slice(&state.to_be_bytes());
+    }
+    bytes
+}
