@@ -1,0 +1,220 @@
+//! A code `k+m`, and the names of its fragments.
+//!
+//! Fragments 0 up to k hold the data, k up to k+m the parity. Any k of them give all the others.
+
+use std::fmt;
+
+use martlet_protocol::limits::{BLOCK_BYTES, EXTENT_BYTES_MAX};
+use martlet_protocol::{Error, Result};
+
+/// Most fragments of an extent: so many distinct devices a ring finds, and sets of fragments fit
+/// into 32 bits.
+pub const FRAGMENTS_MAX: u8 = 32;
+/// Longest fragment. The encoder keeps m of them for each extent that is being written, and they
+/// should stay in the CPU's cache while the data goes by.
+pub const FRAGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+const _: () = {
+    assert!(FRAGMENT_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
+    assert!(FRAGMENT_BYTES_MAX <= EXTENT_BYTES_MAX);
+};
+
+/// How many fragments hold data, and how many parity.
+///
+/// Invariant: 1 ≤ k, 1 ≤ m, k+m ≤ [`FRAGMENTS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Code {
+    k: u8,
+    m: u8,
+}
+
+impl Code {
+    /// The code `k+m`.
+    pub fn new(k: u8, m: u8) -> Result<Self> {
+        if k == 0 || m == 0 || u16::from(k) + u16::from(m) > u16::from(FRAGMENTS_MAX) {
+            return Err(Error::invalid(format!(
+                "there is no erasure code {k}+{m}: it takes a fragment of each kind and {FRAGMENTS_MAX} at most"
+            )));
+        }
+        Ok(Self { k, m })
+    }
+
+    /// Fragments that hold data: so many give an extent back.
+    pub fn k(self) -> u8 {
+        self.k
+    }
+
+    /// Fragments that hold parity: so many may be lost.
+    pub fn m(self) -> u8 {
+        self.m
+    }
+
+    /// All fragments.
+    pub fn total(self) -> u8 {
+        self.k + self.m
+    }
+
+    /// Longest extent under this code.
+    pub fn extent_bytes_max(self) -> u64 {
+        (u64::from(self.k) * FRAGMENT_BYTES_MAX).min(EXTENT_BYTES_MAX)
+    }
+
+    /// The fragment with the number `index`, if there is one.
+    pub fn fragment(self, index: u8) -> Result<FragmentIndex> {
+        if index < self.total() {
+            return Ok(FragmentIndex(index));
+        }
+        Err(Error::invalid(format!("the code {self} has no fragment {index}")))
+    }
+
+    /// Data and parity fragments, in order.
+    pub fn fragments(self) -> impl DoubleEndedIterator<Item = FragmentIndex> + Clone {
+        (0..self.total()).map(FragmentIndex)
+    }
+
+    /// Data fragments, in the order of the extent's bytes.
+    pub fn data(self) -> impl DoubleEndedIterator<Item = FragmentIndex> + Clone {
+        (0..self.k).map(FragmentIndex)
+    }
+
+    /// Parity fragments.
+    pub fn parity(self) -> impl DoubleEndedIterator<Item = FragmentIndex> + Clone {
+        (self.k..self.total()).map(FragmentIndex)
+    }
+
+    /// Whether `fragment` holds data.
+    pub fn is_data(self, fragment: FragmentIndex) -> bool {
+        fragment.0 < self.k
+    }
+
+    pub(crate) fn check(self, fragment: FragmentIndex) -> Result<()> {
+        self.fragment(fragment.0).map(|_| ())
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.k, self.m)
+    }
+}
+
+/// The number of a fragment: 0 up to k for data, k up to k+m for parity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FragmentIndex(pub u8);
+
+impl FragmentIndex {
+    pub(crate) fn at(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl fmt::Display for FragmentIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fragment {}", self.0)
+    }
+}
+
+/// A set of fragments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fragments(u32);
+
+impl Fragments {
+    /// None at all.
+    pub const NONE: Self = Self(0);
+
+    /// Adds one. What no code has is left out.
+    pub fn insert(&mut self, fragment: FragmentIndex) {
+        self.0 |= Self::bit(fragment);
+    }
+
+    /// Whether it holds `fragment`.
+    pub fn contains(self, fragment: FragmentIndex) -> bool {
+        self.0 & Self::bit(fragment) != 0
+    }
+
+    /// How many.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Whether it is empty.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// These without `others`.
+    #[must_use]
+    pub fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// In the order of their numbers.
+    pub fn iter(self) -> impl Iterator<Item = FragmentIndex> {
+        (0..FRAGMENTS_MAX).map(FragmentIndex).filter(move |fragment| self.contains(*fragment))
+    }
+
+    fn bit(fragment: FragmentIndex) -> u32 {
+        1u32.checked_shl(u32::from(fragment.0)).unwrap_or(0)
+    }
+}
+
+impl FromIterator<FragmentIndex> for Fragments {
+    fn from_iter<T: IntoIterator<Item = FragmentIndex>>(fragments: T) -> Self {
+        fragments.into_iter().fold(Self::NONE, |mut set, fragment| {
+            set.insert(fragment);
+            set
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_both_kinds_and_32_at_most() {
+        for k in 0..=u8::MAX {
+            for m in 0..=u8::MAX {
+                let fits = k > 0 && m > 0 && usize::from(k) + usize::from(m) <= 32;
+                assert_eq!(Code::new(k, m).is_ok(), fits, "{k}+{m}");
+            }
+        }
+    }
+
+    #[test]
+    fn extents_are_as_long_as_fragments_and_the_protocol_allow() {
+        let max = |k, m| Code::new(k, m).unwrap().extent_bytes_max();
+        assert_eq!(max(1, 1), 4 << 20);
+        assert_eq!(max(4, 2), 16 << 20);
+        assert_eq!(max(8, 3), 32 << 20);
+        assert_eq!(max(16, 4), 64 << 20);
+        assert_eq!(max(28, 4), EXTENT_BYTES_MAX);
+    }
+
+    #[test]
+    fn fragments_are_numbered_data_first() {
+        let code = Code::new(4, 2).unwrap();
+        let numbers = |fragments: Vec<FragmentIndex>| -> Vec<u8> {
+            fragments.into_iter().map(|fragment| fragment.0).collect()
+        };
+        assert_eq!(numbers(code.data().collect()), [0, 1, 2, 3]);
+        assert_eq!(numbers(code.parity().collect()), [4, 5]);
+        assert_eq!(numbers(code.fragments().collect()), [0, 1, 2, 3, 4, 5]);
+        assert!(code.is_data(FragmentIndex(3)) && !code.is_data(FragmentIndex(4)));
+        assert!(code.fragment(5).is_ok() && code.fragment(6).is_err());
+        assert_eq!(code.to_string(), "4+2");
+    }
+
+    #[test]
+    fn sets_hold_what_was_put_in() {
+        let mut set: Fragments = [FragmentIndex(31), FragmentIndex(0)].into_iter().collect();
+        assert_eq!(set.iter().collect::<Vec<_>>(), [FragmentIndex(0), FragmentIndex(31)]);
+        set.insert(FragmentIndex(32));
+        set.insert(FragmentIndex(255));
+        assert_eq!(set.len(), 2, "no code has those");
+        assert!(!set.contains(FragmentIndex(32)) && !set.contains(FragmentIndex(255)));
+        let zero: Fragments = [FragmentIndex(0)].into_iter().collect();
+        assert!(!set.without(zero).contains(FragmentIndex(0)));
+        assert!(zero.without(set).is_empty());
+    }
+}
