@@ -10,6 +10,7 @@ mod cluster;
 mod columns;
 mod failure;
 mod membership;
+mod outlook;
 mod process;
 mod proxy;
 mod replicator;

@@ -39,17 +39,18 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
-/// A span of time: `500ms`, `30s`, `5m`, `1h`.
+/// A span of time: `500ms`, `30s`, `5m`, `1h`, `7d`.
 pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
     let ms = split(text).and_then(|(number, unit)| match unit {
         "ms" => Some(number),
         "s" => number.checked_mul(1000),
         "m" | "min" => number.checked_mul(60_000),
         "h" => number.checked_mul(3_600_000),
+        "d" => number.checked_mul(86_400_000),
         _ => None,
     });
     ms.map(Duration::from_millis)
-        .ok_or_else(|| format!("\"{text}\" is no span of time: write 500ms, 30s, 5m or 1h"))
+        .ok_or_else(|| format!("\"{text}\" is no span of time: write 500ms, 30s, 5m, 1h or 7d"))
 }
 
 /// A number and what stands behind it.
@@ -87,6 +88,7 @@ mod tests {
         assert_eq!(parse_span("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse_span("2m"), Ok(Duration::from_mins(2)));
         assert_eq!(parse_span("1 h"), Ok(Duration::from_hours(1)));
+        assert_eq!(parse_span("7d"), Ok(Duration::from_hours(168)));
         for text in ["", "s", "10", "1.5s", "18446744073709551615m"] {
             assert!(parse_span(text).is_err(), "{text}");
         }

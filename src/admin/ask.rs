@@ -25,6 +25,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(crate) struct Server {
     address: SocketAddr,
     token: String,
+    patience: Duration,
 }
 
 impl Server {
@@ -39,7 +40,12 @@ impl Server {
             Some(file) => ClusterSecret::load(file)?.token,
             None => root_token(data_dir)?,
         };
-        Ok(Self { address, token: token.to_text() })
+        Ok(Self { address, token: token.to_text(), patience: PATIENCE })
+    }
+
+    /// The same for an answer that may take so long.
+    pub(crate) fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Asks for a path and decodes the answer.
@@ -71,7 +77,9 @@ impl Server {
             .build()
             .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
         let (status, body) = runtime.block_on(async {
-            match tokio::time::timeout(PATIENCE, self.fetch(method, &target(path, query))).await {
+            match tokio::time::timeout(self.patience, self.fetch(method, &target(path, query)))
+                .await
+            {
                 Ok(answer) => answer,
                 Err(_) => Err(Failure::refused(format!("{} does not answer", self.address))),
             }

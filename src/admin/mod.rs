@@ -2,9 +2,11 @@
 
 mod ask;
 mod bucket;
+mod census;
 mod print;
 mod ring;
 pub(crate) mod wire;
+mod workers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,8 +15,11 @@ use clap::{Args, Subcommand};
 
 use self::ask::Server;
 use self::bucket::BucketCommand;
+use self::census::CensusArgs;
 use self::ring::RingCommand;
+use self::workers::WorkersArgs;
 use crate::failure::Failure;
+use crate::membership::key::ClusterSecret;
 
 /// Arguments of `martlet admin`.
 #[derive(Args, Debug)]
@@ -26,6 +31,9 @@ Examples:
   martlet admin status
   martlet admin bucket set checkpoints --consistency strict
   martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key status
+  martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key capacity
+  martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key census
+  martlet admin --cluster-key-file cluster.key workers --url http://10.0.0.1:6301
   martlet admin --cluster-key-file cluster.key ring push index.ring --node 10.0.0.1:6200")]
 pub(crate) struct AdminArgs {
     /// Admin address of the server
@@ -65,16 +73,33 @@ enum Command {
         /// The key
         key: String,
     },
-    /// How a process, its devices, and the nodes that it knows are
+    /// How a process and its cluster are: nodes, devices, rings, moves, and what waits
     Status,
-    /// What the background workers have done, and what waits for them
-    Workers,
+    /// How full each device is and will be, and how much can still be written
+    Capacity,
+    /// How well the rings in use spread what they place: dispersion and balance
+    Dispersion,
+    /// Count what every device holds, against the rings; exit code 1 if it is not all there
+    Census(CensusArgs),
+    /// What the background workers of every process have done, and what waits for them
+    Workers(WorkersArgs),
     /// What can be set about a bucket besides what S3 has words for
     #[command(subcommand)]
     Bucket(BucketCommand),
     /// The rings of a cluster: who has which, and newer ones
     #[command(subcommand)]
     Ring(RingCommand),
+}
+
+/// What the process at an admin address says of a bucket.
+pub(crate) fn bucket(
+    address: SocketAddr,
+    data_dir: &std::path::Path,
+    cluster_key_file: Option<&std::path::Path>,
+    name: &str,
+) -> Result<wire::BucketLine, Failure> {
+    let show = BucketCommand::Show { bucket: name.to_owned() };
+    show.ask(&Server::new(address, data_dir, cluster_key_file)?)
 }
 
 /// Asks and prints.
@@ -91,9 +116,25 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
             let answer: wire::ServerStatus = server()?.ask(wire::STATUS, &[])?;
             print::show(&answer, args.json, print::status);
         }
-        Command::Workers => {
-            let answer: Vec<wire::WorkerLine> = server()?.ask(wire::WORKERS, &[])?;
-            print::show(&answer, args.json, |lines| print::workers(lines));
+        Command::Capacity => {
+            let answer: wire::outlook::Capacity = server()?.ask(wire::CAPACITY, &[])?;
+            print::show(&answer, args.json, print::capacity);
+        }
+        Command::Dispersion => {
+            let answer: Vec<wire::outlook::RingSpread> = server()?.ask(wire::DISPERSION, &[])?;
+            print::show(&answer, args.json, |rings| print::dispersion(rings));
+        }
+        Command::Census(census) => {
+            let secret = args.cluster_key_file.as_deref().map(ClusterSecret::load).transpose()?;
+            let report = census::take(census, server()?, secret)?;
+            print::show(&report, args.json, print::census);
+            census::judge(&report)?;
+        }
+        Command::Workers(workers) => {
+            let answer = workers.ask(args.admin_address, |address| {
+                Server::new(address, &args.data_dir, args.cluster_key_file.as_deref())
+            })?;
+            print::show(&answer, args.json, |processes| print::workers(processes));
         }
         Command::Bucket(command) => {
             let answer = command.ask(&server()?)?;

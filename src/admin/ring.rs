@@ -96,13 +96,17 @@ async fn push(proof: &Proof, files: &[PathBuf], node: &str) -> Result<(), Failur
     for file in files {
         let (name, ring) = read_file(file)?;
         let sent = client.put(&routes::ring(name), Bytes::from(ring.encode())).await;
-        let OfferAnswer { taken, refused } =
+        let OfferAnswer { taken, waits, refused } =
             decode(node, &sent.map_err(|error| broken(node, &error))?)?;
         if let Some(reason) = refused {
             return Err(Failure::refused(format!("{node} refuses {}: {reason}", file.display())));
         }
         let epoch = ring.epoch();
-        let became = if taken { "is in place" } else { "was there already" };
+        let became = match (taken, waits) {
+            (true, _) => "is in place",
+            (_, true) => "is kept until the ring change before it is over,",
+            _ => "was there already",
+        };
         println!("{name} of epoch {epoch} {became} at {node}");
     }
     Ok(())

@@ -17,7 +17,7 @@ Examples:
   martlet cluster kill 2                   node 2 loses power; reads and writes go on
   martlet cluster start 2                  and comes back
   martlet cluster pause n3                 one process hangs; `resume n3` lets it go on
-  martlet cluster add-node --zone 2        a node joins and takes its share of new extents
+  martlet cluster add-node --zone 2        a node joins and takes its share of entries and extents
 
 A number names a node with all its processes, as a machine that fails; a name such as n2, r2 or p1 \
 names one process. All commands but `up` speak to the `up` that runs in the same folder.")]
@@ -61,10 +61,10 @@ Examples:
     /// Let what was paused go on
     #[command(after_help = "Example:\n  martlet cluster resume 3")]
     Resume(Target),
-    /// Let a new node join: it takes its share of new extents
+    /// Let a new node join: it takes its share of entries and extents
     #[command(after_help = "\
-The new devices are added to the data ring, and the ring is given to a node, from where it travels. \
-The index ring stays as it is.
+The new devices are added to both rings, and the rings are given to a node, from where they travel. \
+The replicators bring over what moves.
 
 Example:
   martlet cluster add-node --zone 2")]

@@ -1,13 +1,14 @@
 //! A node joins a cluster that runs.
 //!
-//! 1. It gets a name, ports and a share of the data ring; if that can't be, nothing has changed.
-//! 2. Builders, ring and layout are written: from here on a later `up` brings the node too.
-//! 3. It starts with the new ring, and the ring is given to those that run.
+//! 1. It gets a name, ports and a share of both rings; if that can't be, nothing has changed.
+//! 2. Builders, rings and layout are written: from here on a later `up` brings the node too.
+//! 3. It starts with the new rings, and they are given to those that run. The replicators bring over
+//!    what moves.
 
 use super::layout::Layout;
 use super::ports::Ports;
 use super::push;
-use super::rings::{DATA, Joining, ring_path};
+use super::rings::{DATA, INDEX, Joining, ring_path};
 use super::supervisor::Supervisor;
 use super::wire::Which;
 use crate::failure::Failure;
@@ -31,22 +32,25 @@ pub(super) async fn add_node(
     }
     drop(ports);
     let mut said = supervisor.start(&Which::Node(number)).await?;
-    let bytes = std::fs::read(ring_path(&dir, DATA))
-        .map_err(|error| Failure::refused(format!("the new ring can't be read: {error}")))?;
-    let given = push::give(supervisor, DATA, bytes).await?;
-    let report = &joining.report;
-    said.push(format!(
-        "{} has {} in zone {}; the data ring of epoch {} gives it {} of the replicas, and names who \
-         held them before; {given} has it, and passes it on",
-        node.name,
-        node.devices.join(" and "),
-        node.zone,
-        report.epoch,
-        report.moved,
-    ));
+    for (name, report, what) in
+        [(DATA, &joining.data, "extents"), (INDEX, &joining.index, "entries")]
+    {
+        let bytes = std::fs::read(ring_path(&dir, name))
+            .map_err(|error| Failure::refused(format!("the new ring can't be read: {error}")))?;
+        let given = push::give(supervisor, name, bytes).await?;
+        said.push(format!(
+            "{} has {} in zone {}; the {name} ring of epoch {} gives it {} replicas of {what}, and \
+             names who held them before; {given} has it, and passes it on",
+            node.name,
+            node.devices.join(" and "),
+            node.zone,
+            report.epoch,
+            report.moved,
+        ));
+    }
     said.push(
-        "the index ring stays as it is: entries stay on the nodes that have them, because partitions \
-         of entries can't be moved between devices yet"
+        "the replicators bring over what moves: `martlet cluster status` and `martlet admin status` \
+         show how far they are"
             .to_owned(),
     );
     Ok(said)

@@ -49,6 +49,7 @@ async fn offer(node: &HttpBackend, name: &str, ring: Bytes) -> Result<bool, Stri
         serde_json::from_slice(&answer).map_err(|_| "it answers otherwise".to_owned())?;
     match answer.refused {
         Some(why) => Err(why),
-        None => Ok(answer.taken),
+        // One that waits is there to stay, and travels on when it is in use.
+        None => Ok(answer.taken || answer.waits),
     }
 }

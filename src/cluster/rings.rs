@@ -6,10 +6,9 @@
 //! ```
 //!
 //! * A device has the same id in both rings: nodes know a device by one id.
-//! * A node that joins gets its share of the data ring, whose moves name the previous holders, so
-//!   that extents written before are still found. The index ring stays as it is, because partitions
-//!   of entries can't be moved between devices yet; its builder remembers the new devices with weight
-//!   zero, so that ids stay the same.
+//! * A node that joins gets its share of both rings. Their moves name the previous holders: extents
+//!   written before are found there until the replicators have brought them over, and entries are
+//!   decided upon by both holders until the ring change is over.
 
 use std::path::{Path, PathBuf};
 
@@ -75,7 +74,7 @@ fn first_builder(name: &str, layout: &Layout) -> Result<Builder, Failure> {
         overload: OVERLOAD,
     };
     let mut builder = Builder::create(settings, lineage)?;
-    for device in layout.nodes.iter().flat_map(|node| devices(node, WEIGHT)) {
+    for device in layout.nodes.iter().flat_map(devices) {
         builder.add(device)?;
     }
     rebalance(&mut builder, "made the first ring")?;
@@ -90,7 +89,7 @@ fn part_power(layout: &Layout) -> u8 {
     power.clamp(8, 16)
 }
 
-fn devices(node: &Node, weight: f64) -> impl Iterator<Item = NewDevice> {
+fn devices(node: &Node) -> impl Iterator<Item = NewDevice> {
     node.devices.iter().map(move |name| NewDevice {
         region: 1,
         zone: node.zone,
@@ -99,7 +98,7 @@ fn devices(node: &Node, weight: f64) -> impl Iterator<Item = NewDevice> {
             address: loopback(node.internal_port).to_string(),
         },
         name: name.clone(),
-        weight,
+        weight: WEIGHT,
         meta: String::new(),
     })
 }
@@ -112,35 +111,36 @@ fn rebalance(builder: &mut Builder, what: &str) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// What a node's joining did to the data ring, and the builders to be saved once nothing can fail
-/// any more.
+/// What a node's joining does to the rings, and the builders to be saved once nothing can fail any
+/// more.
 pub(super) struct Joining {
-    pub(super) report: Report,
-    data: Builder,
-    index: Builder,
+    pub(super) index: Report,
+    pub(super) data: Report,
+    builders: [(&'static str, Builder); 2],
 }
 
 impl Joining {
-    /// Gives a node its share of the data ring; writes nothing yet.
+    /// Gives a node its share of both rings; writes nothing yet.
     pub(super) fn of(dir: &Path, node: &Node) -> Result<Self, Failure> {
-        let mut index = Builder::load(&builder_path(dir, INDEX))?;
-        let mut data = Builder::load(&builder_path(dir, DATA))?;
-        for device in devices(node, 0.0) {
-            index.add(device)?;
-        }
-        index.record(SystemClock.now_ms(), WHO, format!("remembered {} without weight", node.name));
-        for device in devices(node, WEIGHT) {
-            data.add(device)?;
-        }
-        let report = rebalance(&mut data, &format!("added {}", node.name))?;
-        Ok(Self { report, data, index })
+        let widen = |name: &'static str| -> Result<_, Failure> {
+            let mut builder = Builder::load(&builder_path(dir, name))?;
+            for device in devices(node) {
+                builder.add(device)?;
+            }
+            let report = rebalance(&mut builder, &format!("added {}", node.name))?;
+            Ok((report, (name, builder)))
+        };
+        let ((index, index_builder), (data, data_builder)) = (widen(INDEX)?, widen(DATA)?);
+        Ok(Self { index, data, builders: [index_builder, data_builder] })
     }
 
-    /// Writes the builders and the data ring.
+    /// Writes the builders and the rings.
     pub(super) fn save(&self, dir: &Path) -> Result<(), Failure> {
-        self.index.save(&builder_path(dir, INDEX))?;
-        self.data.save(&builder_path(dir, DATA))?;
-        Ok(self.data.ring()?.save(&ring_path(dir, DATA))?)
+        for (name, builder) in &self.builders {
+            builder.save(&builder_path(dir, name))?;
+            builder.ring()?.save(&ring_path(dir, name))?;
+        }
+        Ok(())
     }
 }
 
@@ -152,6 +152,8 @@ pub(super) fn load(dir: &Path) -> Result<[(&'static str, Ring); 2], Failure> {
 
 #[cfg(test)]
 mod tests {
+    use martlet_protocol::{Phase, Term};
+
     use super::super::layout::tests::layout;
     use super::super::ports::Ports;
     use super::*;
@@ -190,31 +192,30 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_joins_gets_its_share_of_the_data_and_no_entries() {
+    fn a_node_that_joins_gets_its_share_of_both_rings() {
         let (place, mut layout) = made();
-        let [(_, index), (_, data)] = load(place.path()).unwrap();
+        let before = load(place.path()).unwrap();
         let node = layout.add_node(None, &mut Ports::default()).unwrap().clone();
         let joining = Joining::of(place.path(), &node).unwrap();
         assert_eq!(load(place.path()).unwrap()[1].1.epoch(), 1, "written before it was asked");
         joining.save(place.path()).unwrap();
-        let [(_, index_after), (_, data_after)] = load(place.path()).unwrap();
-        assert_eq!(index_after.hash(), index.hash());
-        assert_eq!((data_after.epoch(), data_after.devices().len()), (2, 10));
-        data.check_successor(&data_after, |_| true).unwrap();
-        // Every replica that went to the new node names who held it before.
-        let mut moved = 0;
-        for partition in data_after.partitions() {
-            let pairs = data.primaries(partition).zip(data_after.primaries(partition));
-            for (replica, (before, after)) in pairs.enumerate() {
-                if before != after {
+        let after = load(place.path()).unwrap();
+        let reports = [&joining.index, &joining.data];
+        for (((name, old), (_, new)), report) in before.iter().zip(&after).zip(reports) {
+            assert_eq!((new.epoch(), new.devices().len()), (2, 10), "{name}");
+            old.check_index_successor(new, Term::of(old.change(), Phase::New)).unwrap();
+            // Every replica that went to the new node names who held it before.
+            let mut moved = 0;
+            for partition in new.partitions() {
+                let pairs = old.primaries(partition).zip(new.primaries(partition));
+                for (replica, (from, to)) in pairs.enumerate().filter(|(_, (a, b))| a != b) {
                     moved += 1;
-                    assert_eq!(data_after.previous(partition, replica), Some(before));
-                    assert_eq!(data_after.device(after).unwrap().node.name, "n5");
+                    assert_eq!(new.previous(partition, replica), Some(from));
+                    assert_eq!(new.device(to).unwrap().node.name, "n5");
                 }
             }
+            assert!(moved == report.moved && moved > 0, "{name}");
         }
-        assert_eq!(moved, joining.report.moved);
-        assert!(moved > 0);
     }
 
     #[test]

@@ -105,6 +105,8 @@ impl Introducer {
         let rings = self.host.member.keeper.rings();
         let Ok(devices) = self.backend.devices().await else { return };
         for device in devices {
+            // What the own devices were told is told to others in every reply (rule P3).
+            self.host.member.keeper.hear_term(device.term);
             let is_open = !matches!(device.health, DeviceHealth::Offline(_));
             let holds_entries =
                 rings.index().is_some_and(|ring| ring.device(device.device).is_some());

@@ -9,20 +9,25 @@
 //! * Bytes that are no whole ring are refused, and what is there stays; likewise another ring of the
 //!   same epoch (rule P3), which is an error in the log: two builders are in use.
 //! * A ring is in the folder, whole and synced, before anybody is told that it was taken.
-//! * Which moves are done is known to the builder alone: rings have no phases yet. So a later ring is
-//!   trusted in what it settles.
+//! * A ring of the index comes into use when the ring change before it is over, by the highest term
+//!   that was heard of; until then it [waits](super::waiting), and the one before stays (rule P3).
+//! * Data rings have no phases: a later one is trusted in what it settles, and who reads asks previous
+//!   holders too.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::http::{Announcement, RingTag, RingTags};
+use martlet_protocol::{Phase, Term};
 use martlet_ring::Ring;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use super::rings::{RingName, Rings, tag};
+use super::waiting::Waiting;
 use crate::failure::Failure;
 use crate::process::folder::DataFolder;
 
@@ -33,12 +38,17 @@ pub(crate) enum Offer {
     Taken,
     /// It was there already.
     Known,
+    /// It is kept until the ring change before it is over.
+    Waits,
 }
 
 /// The rings of a process.
 pub(crate) struct RingKeeper {
     folder: Arc<DataFolder>,
     now: RwLock<Arc<Now>>,
+    waiting: Waiting,
+    /// The highest term that was heard of.
+    known: AtomicU64,
     /// Held while a ring is judged, written and put in place.
     changing: Mutex<()>,
     changed: watch::Sender<u64>,
@@ -67,7 +77,9 @@ impl RingKeeper {
         })?;
         let (changed, _) = watch::channel(0);
         let now = RwLock::new(Now::of(rings));
-        let keeper = Self { folder, now, changing: Mutex::new(()), changed };
+        let waiting = Waiting::load(&folder);
+        let known = AtomicU64::new(Term::NONE.0);
+        let keeper = Self { folder, now, waiting, known, changing: Mutex::new(()), changed };
         for file in files {
             keeper.take_file(file)?;
         }
@@ -86,7 +98,7 @@ impl RingKeeper {
         }
         let mend = "; name the ring that the cluster uses, or remove the one that is kept if it is not \
                     of this cluster";
-        self.take(name, &ring).map(|_| ()).map_err(|error| {
+        self.take(name, &ring, true).map(|_| ()).map_err(|error| {
             Failure::refused(format!("{} can't be used: {error}{mend}", path.display()))
         })
     }
@@ -96,9 +108,46 @@ impl RingKeeper {
         self.now.read().rings.clone()
     }
 
-    /// What replies say of them.
+    /// What replies say of them, and the highest term that was heard of.
     pub(crate) fn announcement(&self) -> Announcement {
-        self.now.read().announcement.clone()
+        self.now.read().announcement.clone().at(self.term())
+    }
+
+    /// The highest term that was heard of.
+    pub(crate) fn term(&self) -> Term {
+        Term(self.known.load(Ordering::SeqCst))
+    }
+
+    /// The ring of the index that waits for the ring change before it.
+    pub(crate) fn waiting(&self) -> Option<Arc<Ring>> {
+        self.waiting.get()
+    }
+
+    /// Hears of a term: of a higher one than before, everybody is told who asked for changes.
+    pub(crate) fn hear_term(&self, term: Term) {
+        if term == Term::ANY || self.known.fetch_max(term.0, Ordering::SeqCst) >= term.0 {
+            return;
+        }
+        self.changed.send_modify(|changes| *changes += 1);
+        tracing::info!(%term, "a ring change goes on");
+    }
+
+    /// Puts the ring that waits in place, if what it waits for is over. Blocks.
+    pub(crate) fn reconsider(&self) {
+        let _changing = self.changing.lock();
+        let Some(ring) = self.waiting.get() else { return };
+        let (rings, known) = (self.rings(), self.term());
+        if ring.term_at(known).is_none() {
+            return;
+        }
+        let may = rings.index().map_or(Ok(()), |kept| kept.check_index_successor(&ring, known));
+        let placed = may
+            .map_err(|error| error.to_string())
+            .and_then(|()| self.place(RingName::Index, &ring));
+        if let Err(error) = placed {
+            tracing::error!(epoch = ring.epoch(), error, "a ring that waited can't be used");
+        }
+        self.waiting.clear(&self.folder);
     }
 
     /// Tells of every change from now on.
@@ -112,36 +161,71 @@ impl RingKeeper {
             tracing::error!(%name, %error, "a ring that came is damaged, and was refused");
             format!("it is no whole ring: {error}")
         })?;
-        self.take(name, &Arc::new(ring))
+        self.take(name, &Arc::new(ring), false)
     }
 
-    fn take(&self, name: RingName, ring: &Arc<Ring>) -> Result<Offer, String> {
+    /// At the start no term is known yet: then a newer ring of the index waits until it was asked for.
+    fn take(&self, name: RingName, ring: &Arc<Ring>, at_start: bool) -> Result<Offer, String> {
         let _changing = self.changing.lock();
         let rings = self.rings();
-        if let Some(kept) = rings.get(name) {
-            if kept.hash() == ring.hash() {
-                return Ok(Offer::Known);
-            }
-            if let Err(error) = kept.check_successor(ring, |_| true) {
-                if kept.epoch() == ring.epoch() {
+        let waiting = self.waiting.get().filter(|_| name == RingName::Index);
+        let kept = rings.get(name);
+        let is_it = |other: &Arc<Ring>| other.hash() == ring.hash();
+        if kept.is_some_and(is_it) {
+            return Ok(Offer::Known);
+        }
+        if waiting.as_ref().is_some_and(is_it) {
+            return Ok(Offer::Waits);
+        }
+        let known = self.term();
+        let is_early = at_start || ring.term_at(known).is_none();
+        let waits = name == RingName::Index && kept.is_some() && is_early;
+        // What waits is judged as if what it waits for were over, and again when it is.
+        let judged_at = if waits { Term::of(ring.change(), Phase::New) } else { known };
+        for other in kept.into_iter().chain(&waiting) {
+            let may = match name {
+                RingName::Index => other.check_index_successor(ring, judged_at),
+                RingName::Data(_) => other.check_successor(ring, |_| true),
+            };
+            if let Err(error) = may {
+                if other.epoch() == ring.epoch() {
                     tracing::error!(%name, %error, "another ring of the same epoch was refused");
                 }
                 return Err(error.to_string());
             }
         }
-        let next = rings.with(name, ring.clone())?;
+        if waits {
+            rings.with(name, ring.clone())?;
+            self.waiting.put(&self.folder, ring)?;
+            tracing::info!(%name, epoch = ring.epoch(), "a ring waits for the change before it");
+            return Ok(Offer::Waits);
+        }
+        self.place(name, ring)?;
+        if waiting.is_some() {
+            self.waiting.clear(&self.folder);
+        }
+        Ok(Offer::Taken)
+    }
+
+    /// Writes a ring down and puts it in place.
+    fn place(&self, name: RingName, ring: &Arc<Ring>) -> Result<(), String> {
+        let next = self.rings().with(name, ring.clone())?;
         let file = format!("{name}.ring");
         self.folder.replace(&file, &ring.encode()).map_err(|failure| failure.to_string())?;
         *self.now.write() = Now::of(next);
         self.changed.send_modify(|changes| *changes += 1);
         tracing::info!(%name, epoch = ring.epoch(), "a ring is in place");
-        Ok(Offer::Taken)
+        Ok(())
     }
 
     /// Which rings somebody who has these is ahead with.
     pub(crate) fn behind(&self, theirs: &RingTags) -> Vec<RingName> {
-        let rings = self.rings();
-        theirs.iter().filter_map(|tag| wanted(&rings, &tag)).collect()
+        let (rings, waiting) = (self.rings(), self.waiting.get());
+        let is_here = |tag: &RingTag| {
+            let waits = waiting.as_ref().filter(|_| tag.name == RingName::Index.to_string());
+            waits.is_some_and(|ring| ring.epoch() >= tag.epoch)
+        };
+        theirs.iter().filter(|tag| !is_here(tag)).filter_map(|tag| wanted(&rings, &tag)).collect()
     }
 }
 
@@ -191,102 +275,4 @@ pub(crate) fn read_file(path: &Path) -> Result<(RingName, Arc<Ring>), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::rings::testing::*;
-    use super::*;
-
-    const DATA: RingName = RingName::Data(martlet_protocol::PolicyId(0));
-
-    fn keeper(place: &tempfile::TempDir) -> RingKeeper {
-        RingKeeper::open(Arc::new(DataFolder::open(place.path()).unwrap()), &[]).unwrap()
-    }
-
-    #[test]
-    fn p3_newer_rings_are_taken_and_kept_and_older_ones_never() {
-        let place = tempfile::tempdir().unwrap();
-        let mut builder = builder(0, 3);
-        let first = next(&mut builder);
-        builder.add(device(4, "d1")).unwrap();
-        let second = next(&mut builder);
-        let keeper = keeper(&place);
-        let mut changes = keeper.changes();
-        for name in [RingName::Index, DATA] {
-            assert_eq!(keeper.offer(name, &first.encode()), Ok(Offer::Taken));
-        }
-        assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(Offer::Taken));
-        assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(Offer::Known));
-        assert!(keeper.offer(RingName::Index, &first.encode()).unwrap_err().contains("older"));
-        assert!(changes.has_changed().unwrap() && *changes.borrow_and_update() == 3);
-        drop(keeper);
-        let rings = self::keeper(&place).rings();
-        assert_eq!(rings.index().unwrap().hash(), second.hash());
-        assert_eq!(rings.get(DATA).unwrap().hash(), first.hash());
-    }
-
-    #[test]
-    fn p3_damaged_and_contradicting_rings_are_refused_and_the_old_one_stays() {
-        let place = tempfile::tempdir().unwrap();
-        let keeper = keeper(&place);
-        let mine = ring(0, 3);
-        keeper.offer(RingName::Index, &mine.encode()).unwrap();
-        let contradicting = ring(0, 4);
-        assert_eq!(contradicting.epoch(), mine.epoch());
-        let refusal = keeper.offer(RingName::Index, &contradicting.encode()).unwrap_err();
-        assert!(refusal.contains("two rings of epoch"), "{refusal}");
-        let mut bytes = mine.encode();
-        for at in [0, bytes.len() / 2, bytes.len() - 1] {
-            bytes[at] ^= 1;
-            assert!(keeper.offer(RingName::Index, &bytes).is_err());
-            bytes[at] ^= 1;
-        }
-        assert!(keeper.offer(RingName::Index, &bytes[..bytes.len() - 1]).is_err());
-        assert_eq!(keeper.rings().index().unwrap().hash(), mine.hash());
-        assert_eq!(Ring::load(&place.path().join("index.ring")).unwrap().hash(), mine.hash());
-    }
-
-    #[test]
-    fn it_knows_who_is_ahead() {
-        let place = tempfile::tempdir().unwrap();
-        let keeper = keeper(&place);
-        let mut builder = builder(0, 3);
-        let first = next(&mut builder);
-        builder.add(device(4, "d1")).unwrap();
-        let second = next(&mut builder);
-        keeper.offer(RingName::Index, &first.encode()).unwrap();
-        let has = |ring: &Ring| Announcement::new(&[tag(RingName::Index, ring)]).rings().clone();
-        assert_eq!(keeper.behind(&has(&first)), []);
-        assert_eq!(keeper.behind(&has(&second)), [RingName::Index]);
-        keeper.offer(RingName::Index, &second.encode()).unwrap();
-        assert_eq!(keeper.behind(&has(&first)), []);
-        let unknown = Announcement::new(&[tag(DATA, &first)]);
-        assert_eq!(keeper.behind(unknown.rings()), [DATA]);
-    }
-
-    #[test]
-    fn files_are_taken_where_they_are_newer() {
-        let place = tempfile::tempdir().unwrap();
-        let files = tempfile::tempdir().unwrap();
-        let mut builder = builder(0, 3);
-        let first = next(&mut builder);
-        builder.add(device(4, "d1")).unwrap();
-        let second = next(&mut builder);
-        let path = files.path().join("index.ring");
-        let open = || {
-            RingKeeper::open(
-                Arc::new(DataFolder::open(place.path()).unwrap()),
-                std::slice::from_ref(&path),
-            )
-        };
-        let epoch = |keeper: RingKeeper| keeper.rings().index().unwrap().epoch();
-        second.save(&path).unwrap();
-        assert_eq!(epoch(open().unwrap()), second.epoch());
-        first.save(&path).unwrap();
-        assert_eq!(epoch(open().unwrap()), second.epoch());
-        fs::write(&path, b"no ring").unwrap();
-        let refusal = open().err().unwrap().to_string();
-        assert!(refusal.contains("copy it again"), "{refusal}");
-        let misnamed = files.path().join("mine.ring");
-        first.save(&misnamed).unwrap();
-        assert!(read_file(&misnamed).err().unwrap().to_string().contains("index.ring"));
-    }
-}
+mod tests;

@@ -5,10 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use martlet_protocol::http::ClusterKey;
+use martlet_protocol::tree::TreeKey;
 
 use crate::failure::Failure;
 use crate::process::token::AdminToken;
 
+/// What the secret of hash trees is derived for.
+const TREE_KEY: &str = "martlet 2026 hash trees of a cluster";
 const MAKE_ONE: &str = "make one with: (umask 077; openssl rand -hex 32 > cluster.key)";
 
 /// What members of a cluster prove themselves with.
@@ -18,6 +21,8 @@ pub(crate) struct ClusterSecret {
     pub(crate) key: ClusterKey,
     /// Opens the admin addresses of members.
     pub(crate) token: AdminToken,
+    /// Keys the sums of registers, so that nobody who writes objects can make two look alike (rule H1).
+    pub(crate) tree: TreeKey,
 }
 
 impl ClusterSecret {
@@ -37,7 +42,9 @@ impl ClusterSecret {
                  another node, or {MAKE_ONE}"
             ))
         })?;
-        Ok(Self { key, token: AdminToken::of(text.trim().to_ascii_lowercase().as_bytes()) })
+        let digits = text.trim().to_ascii_lowercase();
+        let tree = TreeKey(blake3::derive_key(TREE_KEY, digits.as_bytes()));
+        Ok(Self { key, token: AdminToken::of(digits.as_bytes()), tree })
     }
 }
 
@@ -90,7 +97,9 @@ mod tests {
     fn the_same_digits_make_the_same_token() {
         let (_first, lower) = file(&"0f".repeat(32), 0o600);
         let (_second, upper) = file(&format!(" {}\n", "0F".repeat(32)), 0o600);
-        let token = |path: &Path| ClusterSecret::load(path).unwrap().token.to_text();
-        assert_eq!(token(&lower), token(&upper));
+        let secret = |path: &Path| ClusterSecret::load(path).unwrap();
+        let (lower, upper) = (secret(&lower), secret(&upper));
+        assert_eq!(lower.token.to_text(), upper.token.to_text());
+        assert!(lower.tree == upper.tree && lower.tree != TreeKey::default());
     }
 }

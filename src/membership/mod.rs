@@ -10,13 +10,14 @@
 //! ```
 //!
 //! * [`rings`]: the rings together, and the nodes that they name. [`keeper`]: keeps them, and lets
-//!   newer ones in (rule P3).
+//!   newer ones in (rule P3); [`waiting`]: the one whose time has not come.
 //! * [`nodes`]: an [`HttpBackend`](martlet_protocol::http::HttpBackend) for each node, and what was
 //!   heard of it.
 //! * [`clock`]: cluster time (rule C1).
 //! * [`rounds`]: asks every node now and then, so that rings and time spread without requests.
 //! * [`routes`]: what a storage node answers besides its [`Backend`].
 //! * [`peers`], [`introduce`]: which devices remember what they promised (rule G1).
+//! * [`report`]: what processes say of themselves; [`view`]: what this one knows of all of them.
 //! * [`key`], [`settings`]: what every member is told; [`status`]: what it tells operators.
 
 pub(crate) mod clock;
@@ -25,14 +26,17 @@ pub(crate) mod keeper;
 pub(crate) mod key;
 pub(crate) mod nodes;
 pub(crate) mod peers;
+pub(crate) mod report;
 pub(crate) mod rings;
 pub(crate) mod rounds;
 pub(crate) mod routes;
 pub(crate) mod settings;
 pub(crate) mod status;
+pub(crate) mod view;
+mod waiting;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use martlet_protocol::{Backend, Clock, DeviceId};
 use tokio::sync::mpsc;
@@ -40,7 +44,8 @@ use tokio::sync::mpsc;
 use self::clock::{ClusterClock, Ticks};
 use self::keeper::RingKeeper;
 use self::key::ClusterSecret;
-use self::nodes::{Nodes, Stranger};
+use self::nodes::{News, Nodes};
+use self::report::{AskReport, Reports};
 use self::rings::Rings;
 use self::settings::MemberSettings;
 use crate::failure::Failure;
@@ -53,7 +58,11 @@ pub(crate) struct Member {
     /// What this machine's clock shows: what others are told.
     pub(crate) own_clock: Arc<dyn Clock>,
     pub(crate) nodes: Nodes,
-    strangers: tokio::sync::Mutex<mpsc::UnboundedReceiver<Stranger>>,
+    /// What other processes said of themselves.
+    pub(crate) reports: Reports,
+    /// What this process says of itself, once it can.
+    report: OnceLock<AskReport>,
+    news: tokio::sync::Mutex<mpsc::UnboundedReceiver<News>>,
 }
 
 impl Member {
@@ -75,12 +84,19 @@ impl Member {
         let own_clock = MemberSettings::own_clock()?;
         let ticks = Arc::new(Ticks::new());
         let clock = Arc::new(ClusterClock::new(ticks, own_clock.clone(), node.is_some()));
-        let (tell, strangers) = mpsc::unbounded_channel();
+        let (tell, news) = mpsc::unbounded_channel();
         let proof = (secret.key.clone(), settings.tls()?);
         let nodes = Nodes::new(node, proof, clock.clone(), tell);
         nodes.follow(&keeper.rings());
-        let strangers = tokio::sync::Mutex::new(strangers);
-        Ok(Arc::new(Self { keeper, clock, own_clock, nodes, strangers }))
+        let news = tokio::sync::Mutex::new(news);
+        let (reports, report) = (Reports::default(), OnceLock::new());
+        Ok(Arc::new(Self { keeper, clock, own_clock, nodes, reports, report, news }))
+    }
+
+    /// From now on storage nodes are told of this process in every round.
+    pub(crate) fn introduce_itself(&self, report: AskReport) {
+        // A process has one voice; a second would say the same.
+        let _ = self.report.set(report);
     }
 
     /// Who answers for each device of these rings.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use martlet_protocol::Clock;
 use martlet_protocol::http::{ClientOptions, ClusterKey, Heard, HttpBackend, RingTags, Tls};
+use martlet_protocol::{Clock, Term};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
@@ -20,11 +20,13 @@ use crate::process::metrics::NodeFigures;
 /// Weight of one reply in the moving average: 1 in 16.
 const SMOOTHING: u64 = 16;
 
-/// A node that announced rings that it had not announced before.
+/// What was heard and is worth a look.
 #[derive(Debug)]
-pub(crate) struct Stranger {
-    pub(crate) node: String,
-    pub(crate) rings: RingTags,
+pub(crate) enum News {
+    /// A node announced rings that it had not announced before.
+    Rings { node: String, rings: RingTags },
+    /// A node announced a higher term than before.
+    Term(Term),
 }
 
 /// Another node.
@@ -42,6 +44,8 @@ pub(crate) struct History {
     waited_us: AtomicU64,
     latency_us: AtomicU64,
     answers: AtomicBool,
+    /// The highest term that it announced.
+    term: AtomicU64,
     last: Mutex<Last>,
 }
 
@@ -71,6 +75,11 @@ impl History {
     /// The rings that it announced last.
     pub(crate) fn rings(&self) -> Option<RingTags> {
         self.last.lock().rings.clone()
+    }
+
+    /// The highest term that it announced.
+    pub(crate) fn term(&self) -> Term {
+        Term(self.term.load(Ordering::Relaxed))
     }
 
     /// The figures of it that are known without its name and its clock.
@@ -112,7 +121,7 @@ pub(crate) struct Nodes {
     key: ClusterKey,
     tls: Option<Tls>,
     clock: Arc<ClusterClock>,
-    tell: mpsc::UnboundedSender<Stranger>,
+    tell: mpsc::UnboundedSender<News>,
     known: RwLock<BTreeMap<String, Arc<Node>>>,
 }
 
@@ -122,7 +131,7 @@ impl Nodes {
         own: Option<&str>,
         (key, tls): (ClusterKey, Option<Tls>),
         clock: Arc<ClusterClock>,
-        tell: mpsc::UnboundedSender<Stranger>,
+        tell: mpsc::UnboundedSender<News>,
     ) -> Self {
         let own = own.map(str::to_owned);
         Self { own, key, tls, clock, tell, known: RwLock::default() }
@@ -147,14 +156,22 @@ impl Nodes {
         let (node, notes) = (name.to_owned(), history.clone());
         let heard = Arc::new(move |heard: Heard| {
             clock.observe(&node, heard.now_ms, heard.round_trip);
-            if notes.hear(&heard) {
+            if heard.term > Term(notes.term.fetch_max(heard.term.0, Ordering::Relaxed)) {
                 // Nobody listens any more only when the process ends.
-                let _ = tell.send(Stranger { node: node.clone(), rings: heard.rings });
+                let _ = tell.send(News::Term(heard.term));
+            }
+            if notes.hear(&heard) {
+                let _ = tell.send(News::Rings { node: node.clone(), rings: heard.rings });
             }
         });
         let options = client_options(self.clock.clone(), self.tls.clone());
         let backend = Arc::new(HttpBackend::new(address, self.key.clone(), options, heard));
         Node { name: name.to_owned(), backend, history }
+    }
+
+    /// The node that this process is, if it is one.
+    pub(crate) fn own(&self) -> Option<&str> {
+        self.own.as_deref()
     }
 
     /// A node by its name.
@@ -196,7 +213,7 @@ mod tests {
     use martlet_protocol::SystemClock;
     use martlet_protocol::http::Announcement;
 
-    fn nodes(own: Option<&str>) -> (Nodes, mpsc::UnboundedReceiver<Stranger>) {
+    fn nodes(own: Option<&str>) -> (Nodes, mpsc::UnboundedReceiver<News>) {
         let clock = ClusterClock::new(Arc::new(Ticks::new()), Arc::new(SystemClock), true);
         let (tell, told) = mpsc::unbounded_channel();
         (Nodes::new(own, ("0f".repeat(32).parse().unwrap(), None), Arc::new(clock), tell), told)
@@ -225,7 +242,8 @@ mod tests {
     fn only_rings_that_were_not_announced_before_are_news() {
         let history = History::default();
         let rings = Announcement::new(&[]).rings().clone();
-        let heard = Heard { now_ms: 1, round_trip: Duration::from_millis(2), rings };
+        let term = Term::NONE;
+        let heard = Heard { now_ms: 1, round_trip: Duration::from_millis(2), rings, term };
         assert!(!history.answers() && history.silent_for().is_none());
         assert!(history.hear(&heard));
         assert!(!history.hear(&heard));

@@ -134,6 +134,11 @@ impl Rings {
         })
     }
 
+    /// All of them, by name.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (RingName, &Arc<Ring>)> {
+        self.by_name.iter().map(|(name, ring)| (*name, ring))
+    }
+
     /// Where each device is.
     pub(crate) fn places(&self) -> &BTreeMap<DeviceId, Place> {
         &self.places

@@ -1,17 +1,19 @@
 //! Rounds: every other node is asked every two seconds which rings it has, so that rings and time
 //! spread also where nobody sends requests.
 //!
-//! Who announces a newer ring, in a round or in any other reply, is asked for it at once.
+//! Who announces a newer ring, in a round or in any other reply, is asked for it at once. Processes that
+//! rings don't name say in every round that they are there, and how they are.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Member;
-use super::nodes::{Node, Stranger};
+use super::nodes::{News, Node};
 use super::rings::RingName;
 use super::routes;
 use crate::process::listen::told;
@@ -24,15 +26,38 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 impl Member {
     /// Asks every other node once, takes the rings that are newer, and follows the cluster's time.
     pub(crate) async fn round(&self) {
-        join_all(self.nodes.all().iter().map(|node| self.ask(node))).await;
+        let nodes = self.nodes.all();
+        join_all(nodes.iter().map(|node| self.ask(node))).await;
         let nodes = self.nodes.all();
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
         self.clock.settle(&names);
+        for node in &nodes {
+            self.keeper.hear_term(node.history.term());
+        }
+        // Who hears nobody does not know what is over.
+        if nodes.is_empty() || nodes.iter().any(|node| node.history.answers()) {
+            self.reconsider();
+        }
         for node in &nodes {
             if let Some(rings) = node.history.rings().filter(|_| node.history.answers()) {
                 self.catch_up(node, self.keeper.behind(&rings)).await;
             }
         }
+    }
+
+    /// Tells every other node of this process, if it has something to tell.
+    async fn tell(&self) {
+        let Some(report) = self.report.get() else { return };
+        let body = serde_json::to_vec(&report().await).expect("plain data can be encoded");
+        let body = Bytes::from(body);
+        let nodes = self.nodes.all();
+        let told = nodes.iter().filter(|node| node.history.answers()).map(|node| async {
+            let told = node.backend.post(routes::REPORT, body.clone());
+            if let Ok(Err(error)) = timeout(PATIENCE, told).await {
+                tracing::debug!(node = node.name, %error, "a node was not told of this process");
+            }
+        });
+        join_all(told).await;
     }
 
     async fn ask(&self, node: &Node) {
@@ -77,18 +102,39 @@ impl Member {
         }
     }
 
+    async fn look_into(&self, news: News) {
+        match news {
+            News::Rings { node, rings } => {
+                if let Some(node) = self.nodes.get(&node) {
+                    self.catch_up(&node, self.keeper.behind(&rings)).await;
+                }
+            }
+            News::Term(term) => {
+                self.keeper.hear_term(term);
+                self.reconsider();
+            }
+        }
+    }
+
+    /// Puts the ring that waits in place, if its time has come.
+    fn reconsider(&self) {
+        if self.keeper.waiting().is_some() {
+            tokio::task::block_in_place(|| self.keeper.reconsider());
+            self.nodes.follow(&self.keeper.rings());
+        }
+    }
+
     async fn keep_up_for_ever(&self) {
         let mut rounds = interval(EVERY);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut strangers = self.strangers.lock().await;
+        let mut news = self.news.lock().await;
         loop {
             tokio::select! {
-                _ = rounds.tick() => self.round().await,
-                Some(Stranger { node, rings }) = strangers.recv() => {
-                    if let Some(node) = self.nodes.get(&node) {
-                        self.catch_up(&node, self.keeper.behind(&rings)).await;
-                    }
+                _ = rounds.tick() => {
+                    self.round().await;
+                    self.tell().await;
                 }
+                Some(heard) = news.recv() => self.look_into(heard).await,
             }
         }
     }

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::Member;
 use super::keeper::Offer;
 use super::peers::{Introduction, Peers};
+use super::report::{AskReport, REPORT_BYTES_MAX, StatusAnswer};
 use super::rings::RingName;
 use crate::admin::wire::RingLine;
 use crate::process::folder::DataFolder;
@@ -31,6 +32,10 @@ use crate::process::folder::DataFolder;
 pub(crate) const RINGS: &str = "/v1/rings";
 /// Where devices introduce themselves.
 pub(crate) const INTRODUCE: &str = "/v1/introduce";
+/// Where processes tell of themselves.
+pub(crate) const REPORT: &str = "/v1/report";
+/// What a node says of itself, and what it heard of others.
+pub(crate) const STATUS: &str = "/v1/status";
 /// The longest ring that is taken: 2^24 partitions of 8 replicas have less.
 const RING_BYTES_MAX: usize = 256 << 20;
 
@@ -51,6 +56,9 @@ pub(crate) struct RingsAnswer {
 pub(crate) struct OfferAnswer {
     /// Whether it is in place now and was not before.
     pub(crate) taken: bool,
+    /// Whether it is kept until the ring change before it is over.
+    #[serde(default)]
+    pub(crate) waits: bool,
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
@@ -63,6 +71,7 @@ pub(crate) struct Host {
     pub(crate) member: Arc<Member>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) folder: Arc<DataFolder>,
+    pub(crate) report: AskReport,
 }
 
 /// The routes of a node.
@@ -71,6 +80,8 @@ pub(crate) fn router(host: Host) -> Router {
         .route(RINGS, get(rings))
         .route("/v1/rings/{name}", get(read_ring).put(offer_ring))
         .route(INTRODUCE, post(introduce))
+        .route(REPORT, post(hear_report))
+        .route(STATUS, get(status))
         .layer(DefaultBodyLimit::max(RING_BYTES_MAX))
         .with_state(host)
 }
@@ -105,9 +116,25 @@ async fn offer_ring(
         Ok(offer)
     });
     Json(match offered.await {
-        Ok(offer) => OfferAnswer { taken: offer == Offer::Taken, refused: None },
-        Err(error) => OfferAnswer { taken: false, refused: Some(error) },
+        Ok(offer) => OfferAnswer {
+            taken: offer == Offer::Taken,
+            waits: offer == Offer::Waits,
+            refused: None,
+        },
+        Err(error) => OfferAnswer { taken: false, waits: false, refused: Some(error) },
     })
+}
+
+async fn hear_report(State(host): State<Host>, body: Bytes) -> StatusCode {
+    let report = serde_json::from_slice(&body).ok().filter(|_| body.len() <= REPORT_BYTES_MAX);
+    let Some(report) = report else { return StatusCode::BAD_REQUEST };
+    host.member.reports.hear(report);
+    StatusCode::OK
+}
+
+async fn status(State(host): State<Host>) -> Json<StatusAnswer> {
+    let own = (host.report)().await;
+    Json(StatusAnswer { own, heard: host.member.reports.heard() })
 }
 
 async fn introduce(State(host): State<Host>, body: Bytes) -> Response {

@@ -1,74 +1,131 @@
-//! What a member tells operators of the cluster as it sees it.
+//! What a member tells operators: how it is, and the cluster as it sees it.
 
 use std::sync::{Arc, Weak};
 
+use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use martlet_protocol::http::RingTags;
 
 use super::Member;
-use super::nodes::Node;
-use super::routes::line;
-use crate::admin::wire::{self, DeviceLine, NodeLine, ServerStatus};
+use super::report::AskReport;
+use super::view::View;
+use crate::admin::wire::{self, DeviceLine, ProcessReport, ServerStatus};
+use crate::process::metrics::AskWorkers;
 use crate::process::operator::{Operator, Readiness, refuse};
+use crate::process::tell::worker_lines;
 
 /// Asks for the devices that the process has open.
 pub(crate) type AskLines = Arc<dyn Fn() -> BoxFuture<'static, Vec<DeviceLine>> + Send + Sync>;
 
-/// Where `martlet admin status` finds its answer.
-pub(crate) fn route(
-    role: &str,
-    operator: &Arc<Operator>,
-    member: &Arc<Member>,
-    devices: AskLines,
-) -> Router {
-    let state = (Arc::downgrade(operator), member.clone(), Arc::<str>::from(role));
-    let answer = move || {
-        let (state, devices) = (state.clone(), devices.clone());
-        async move {
-            let (operator, member, role) = state;
-            let Some(operator) = Weak::upgrade(&operator) else {
-                return refuse(StatusCode::SERVICE_UNAVAILABLE, "it is stopping");
-            };
-            let Readiness { ready, reasons } = operator.readiness().await;
-            let devices = devices().await;
-            let status = ServerStatus { ready, reasons, devices, ..member.status(&role) };
-            Json(status).into_response()
-        }
-    };
-    Router::new().route(wire::STATUS, get(answer))
+/// A member that can be asked how it is.
+#[derive(Clone)]
+pub(crate) struct Voice {
+    role: Arc<str>,
+    operator: Weak<Operator>,
+    member: Arc<Member>,
+    devices: Option<AskLines>,
+    workers: Option<AskWorkers>,
 }
 
-impl Member {
-    /// How the cluster looks from here.
-    fn status(&self, role: &str) -> ServerStatus {
-        ServerStatus {
-            rings: self.keeper.rings().tags().into_iter().map(line).collect(),
-            nodes: self.nodes.all().iter().map(|node| self.node_line(node)).collect(),
-            clock_ahead_ms: self.clock.own_ahead_ms(),
-            ..ServerStatus::of(role)
+impl Voice {
+    /// Of a member that has neither devices nor workers. `role` is its role and its name.
+    pub(crate) fn new(role: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Self {
+        let operator = Arc::downgrade(operator);
+        Self { role: role.into(), operator, member: member.clone(), devices: None, workers: None }
+    }
+
+    /// And of its devices.
+    pub(crate) fn with_devices(mut self, devices: AskLines) -> Self {
+        self.devices = Some(devices);
+        self
+    }
+
+    /// And of its workers.
+    pub(crate) fn with_workers(mut self, workers: AskWorkers) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// How to ask what the process says of itself.
+    pub(crate) fn ask(&self) -> AskReport {
+        let voice = self.clone();
+        Arc::new(move || {
+            let voice = voice.clone();
+            async move { voice.report().await }.boxed()
+        })
+    }
+
+    /// Where `martlet admin` finds its answers.
+    pub(crate) fn routes(self) -> Router {
+        Router::new()
+            .route(wire::STATUS, get(status))
+            .route(wire::WORKERS, get(workers))
+            .route(wire::CAPACITY, get(capacity))
+            .route(wire::DISPERSION, get(dispersion))
+            .with_state(self)
+    }
+
+    /// What the process says of itself.
+    async fn report(&self) -> ProcessReport {
+        let (readiness, admin_address) = match self.operator.upgrade() {
+            Some(operator) => (operator.readiness().await, operator.address()),
+            None => (Readiness { ready: false, reasons: vec!["it is stopping".into()] }, None),
+        };
+        let devices = match &self.devices {
+            Some(ask) => ask().await,
+            None => Vec::new(),
+        };
+        ProcessReport {
+            admin_address,
+            ready: readiness.ready,
+            reasons: readiness.reasons,
+            devices,
+            rings: self.member.ring_lines(),
+            workers: self.workers.as_ref().map(worker_lines).unwrap_or_default(),
+            clock_ahead_ms: self.member.clock.own_ahead_ms(),
+            ..ProcessReport::of(&*self.role)
         }
     }
 
-    fn node_line(&self, node: &Node) -> NodeLine {
-        let history = &node.history;
-        let heard_ms_ago =
-            history.silent_for().map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
-        let figures = history.figures();
-        let rings = history.rings();
-        NodeLine {
-            name: node.name.clone(),
-            address: node.backend.address().to_owned(),
-            answers: history.answers(),
-            heard_ms_ago,
-            replies: figures.replies,
-            silences: figures.silences,
-            latency_us: figures.latency_us,
-            clock_ahead_ms: self.clock.ahead_ms(&node.name),
-            rings: rings.iter().flat_map(RingTags::iter).map(line).collect(),
-        }
+    async fn look_around(&self) -> (ProcessReport, View) {
+        let own = self.report().await;
+        let view = self.member.look_around(&own).await;
+        (own, view)
     }
+}
+
+async fn status(State(voice): State<Voice>) -> Response {
+    if voice.operator.strong_count() == 0 {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "it is stopping");
+    }
+    let (own, view) = voice.look_around().await;
+    let (moves, keeper) = (voice.member.moves(&view), &voice.member.keeper);
+    let View { nodes, members } = view;
+    let term = keeper.term().0;
+    let waiting_epoch = keeper.waiting().map(|ring| ring.epoch());
+    Json(ServerStatus { own, nodes, members, term, waiting_epoch, moves }).into_response()
+}
+
+async fn workers(State(voice): State<Voice>) -> Response {
+    Json(voice.look_around().await.1.workers()).into_response()
+}
+
+async fn capacity(State(voice): State<Voice>) -> Response {
+    let (_, view) = voice.look_around().await;
+    // Rings with many partitions take a while to be counted.
+    let counted = tokio::task::spawn_blocking(move || voice.member.capacity(&view)).await;
+    counted.map_or_else(|_| failed(), |capacity| Json(capacity).into_response())
+}
+
+async fn dispersion(State(voice): State<Voice>) -> Response {
+    let counted = tokio::task::spawn_blocking(move || voice.member.spread()).await;
+    counted.map_or_else(|_| failed(), |spread| Json(spread).into_response())
+}
+
+fn failed() -> Response {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "it could not be counted: see its log")
 }

@@ -44,8 +44,13 @@ async fn set(State(store): State<ObjectStore>, Query(change): Query<Change>) -> 
 }
 
 fn line(name: String, bucket: &Bucket) -> Response {
-    let consistency = bucket.consistency.to_string();
-    Json(BucketLine { bucket: name, consistency }).into_response()
+    let line = BucketLine {
+        bucket: name,
+        id: bucket.id.to_string(),
+        index_shards: bucket.index_shards,
+        consistency: bucket.consistency.to_string(),
+    };
+    Json(line).into_response()
 }
 
 fn refused(error: &Error) -> Response {

@@ -62,7 +62,7 @@ where
                 operation = labels.operation,
                 status = response.status().as_u16(),
                 request_id = request_id(&response),
-                first_byte_us = latency.as_micros(),
+                first_byte_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX),
                 "request"
             );
             under_way.requests.answered(labels, latency);

@@ -4,7 +4,7 @@
 //! ```text
 //! settings ─ flags, environment, file     folder ─ what is remembered, and that one process uses it
 //! listen, patient, linger, door ─ clients  measure, metrics ─ what is counted
-//! operator, tell, objects, token ─ what operators may ask
+//! operator, tell, objects, token ─ what operators may ask   workers, upkeep ─ background work
 //! logging, signals, clock, runtime
 //! ```
 //!
@@ -28,4 +28,5 @@ pub(crate) mod settings;
 pub(crate) mod signals;
 pub(crate) mod tell;
 pub(crate) mod token;
+pub(crate) mod upkeep;
 pub(crate) mod workers;

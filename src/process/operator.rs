@@ -65,6 +65,7 @@ pub(crate) struct Operator {
     tokens: Vec<AdminToken>,
     parts: OnceLock<Parts>,
     stage: Mutex<Stage>,
+    address: OnceLock<SocketAddr>,
 }
 
 /// How far the process is.
@@ -87,7 +88,13 @@ type Shared = State<Arc<Operator>>;
 impl Operator {
     /// Before anything is open.
     pub(crate) fn new(tokens: Vec<AdminToken>) -> Self {
-        Self { tokens, parts: OnceLock::new(), stage: Mutex::new(Stage::Opening) }
+        let (parts, address) = (OnceLock::new(), OnceLock::new());
+        Self { tokens, parts, stage: Mutex::new(Stage::Opening), address }
+    }
+
+    /// Where it answers, once it does.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address.get().copied()
     }
 
     /// From now on the process serves.
@@ -134,6 +141,10 @@ impl Operator {
             write_idle: common.body_idle_timeout,
             head_bytes: HEAD_BYTES_MAX,
         };
+        if let Ok(address) = listener.local_addr() {
+            // It is served once.
+            let _ = self.address.set(address);
+        }
         let (stop, stopped) = watch::channel(false);
         let service = TowerToHyperService::new(self.router());
         let task = tokio::spawn(listen::serve(listener, service, limits, stopped, FAREWELL));

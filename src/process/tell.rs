@@ -2,12 +2,17 @@
 
 use axum::routing::get;
 use axum::{Json, Router};
+use martlet_protocol::DeviceId;
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_replicator::WorkerStatus;
+use martlet_storage_node::Reserve;
 
 use super::metrics::AskWorkers;
 use super::operator::Condition;
-use crate::admin::wire::{self, DeviceLine, WorkerLine};
+use crate::admin::wire::{self, DeviceLine, WorkerLine, WorkersOf};
+
+/// What holds the reserve of a device, in its folder.
+const BALLAST: &str = "ballast";
 
 /// How the devices of a process are: it serves while one of them does.
 pub(crate) fn condition(devices: &[DeviceStatus]) -> Condition {
@@ -33,34 +38,70 @@ fn describe(health: &DeviceHealth) -> (&'static str, Option<&str>) {
     }
 }
 
-/// A device as a line.
-pub(crate) fn device_line(status: DeviceStatus) -> DeviceLine {
+/// The devices of a process as lines. `name` is what it calls them.
+pub(crate) async fn device_lines(
+    statuses: Vec<DeviceStatus>,
+    reserve: Reserve,
+    name: impl Fn(DeviceId) -> String + Send + 'static,
+) -> Vec<DeviceLine> {
+    let lines = move || {
+        let line = |status: DeviceStatus| {
+            let ballast = status.path.join(BALLAST);
+            let held_bytes = std::fs::metadata(ballast).map_or(0, |file| file.len());
+            let name = name(status.device);
+            device_line(status, name, reserve, held_bytes)
+        };
+        statuses.into_iter().map(line).collect()
+    };
+    // Disks are asked, which may take their time.
+    tokio::task::spawn_blocking(lines).await.unwrap_or_default()
+}
+
+fn device_line(
+    status: DeviceStatus,
+    name: String,
+    reserve: Reserve,
+    held_bytes: u64,
+) -> DeviceLine {
     let (health, reason) = describe(&status.health);
+    let (total_bytes, free_bytes) = (status.total_bytes, status.free_bytes);
     DeviceLine {
         device: status.device.0,
+        name,
         health: health.to_owned(),
         reason: reason.map(str::to_owned),
         voting: status.voting,
         path: status.path,
-        total_bytes: status.total_bytes,
-        free_bytes: status.free_bytes,
+        total_bytes,
+        free_bytes,
+        used_bytes: total_bytes.saturating_sub(free_bytes).saturating_sub(held_bytes),
+        reserve_bytes: reserve.left_alone(total_bytes),
         extents: status.extents,
         extent_bytes: status.extent_bytes,
         quarantined: status.quarantined,
         hints: status.hints,
+        term: status.term.0,
+        joined: status.joined,
     }
 }
 
-/// Where `martlet admin workers` finds its answer.
-pub(crate) fn workers(ask: AskWorkers) -> Router {
+/// Where `martlet admin workers` finds its answer, in a process that knows of no other.
+pub(crate) fn workers(process: &'static str, ask: AskWorkers) -> Router {
     let lines = move || {
-        let ask = ask.clone();
-        async move { Json(ask().into_iter().map(worker_line).collect::<Vec<_>>()) }
+        let workers = worker_lines(&ask);
+        let own = WorkersOf { process: process.to_owned(), heard_ms_ago: None, workers };
+        async move { Json(vec![own]) }
     };
     Router::new().route(wire::WORKERS, get(lines))
 }
 
+/// The workers of this process, as lines.
+pub(crate) fn worker_lines(ask: &AskWorkers) -> Vec<WorkerLine> {
+    ask().into_iter().map(worker_line).collect()
+}
+
 fn worker_line(status: WorkerStatus) -> WorkerLine {
+    let eta_s = eta_s(&status);
     let totals = status.totals;
     WorkerLine {
         worker: status.name.to_owned(),
@@ -68,20 +109,34 @@ fn worker_line(status: WorkerStatus) -> WorkerLine {
         failures: status.failures,
         rate: status.rate,
         items: totals.items,
+        done: totals.done,
         freed_extents: totals.freed,
         freed_bytes: totals.freed_bytes,
+        copied_extents: totals.copied,
+        copied_bytes: totals.copied_bytes,
+        repaired: totals.repaired,
         kept: totals.kept,
+        ahead: totals.ahead,
         backlog: totals.backlog,
         oldest_age_ms: totals.oldest_age_ms,
+        eta_s,
         yields: status.yields,
         idle: totals.idle,
         error: status.error,
     }
 }
 
+/// How many seconds what is left will take at the rate of late; none where nothing is left, or where
+/// that can't be told.
+pub(crate) fn eta_s(status: &WorkerStatus) -> Option<u64> {
+    status.eta.filter(|eta| !eta.is_zero()).map(|eta| eta.as_secs().max(1))
+}
+
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::{DeviceId, DeviceIdentity};
+    use std::time::Duration;
+
+    use martlet_protocol::{DeviceIdentity, Term};
 
     use super::*;
 
@@ -98,7 +153,27 @@ mod tests {
             extents: 0,
             quarantined: 0,
             hints: 0,
+            term: Term(4),
+            joined: 1,
         }
+    }
+
+    #[test]
+    fn what_the_ballast_holds_is_held_back_and_not_used() {
+        let status =
+            DeviceStatus { total_bytes: 1000, free_bytes: 500, ..device(3, DeviceHealth::Full) };
+        let line = device_line(status, "d1".into(), Reserve::Bytes(80), 80);
+        assert_eq!((line.used_bytes, line.reserve_bytes), (420, 100));
+        assert_eq!((line.name.as_str(), line.health.as_str()), ("d1", "full"));
+    }
+
+    #[test]
+    fn an_eta_is_told_where_something_is_left() {
+        let status = |eta| WorkerStatus { eta, ..WorkerStatus::default() };
+        assert_eq!(eta_s(&status(None)), None);
+        assert_eq!(eta_s(&status(Some(Duration::ZERO))), None);
+        assert_eq!(eta_s(&status(Some(Duration::from_millis(200)))), Some(1));
+        assert_eq!(worker_line(status(Some(Duration::from_secs(13)))).eta_s, Some(13));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) fn of(member: &Member, rings: &Rings) -> Result<Cluster, Failure> {
         .map_err(|error| Failure::refused(format!("the rings make no cluster: {error}")))
 }
 
-/// Puts newer rings in place as they come, until `stop`.
+/// Puts newer rings in place as they come, and tells of ring changes that go on (rule P3), until `stop`.
 pub(super) async fn follow(
     store: ObjectStore,
     member: Arc<Member>,
@@ -32,15 +32,16 @@ pub(super) async fn follow(
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
-        tokio::select! {
-            () = told(&mut stop) => return,
-            changed = changes.changed() => if changed.is_err() { return },
-        }
         let rings = member.keeper.rings();
         member.nodes.follow(&rings);
         match of(&member, &rings) {
             Ok(cluster) => store.set_cluster(cluster),
             Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
+        }
+        store.set_term(member.keeper.term());
+        tokio::select! {
+            () = told(&mut stop) => return,
+            changed = changes.changed() => if changed.is_err() { return },
         }
     }
 }

@@ -27,6 +27,7 @@ pub(crate) use self::settings::ProxyArgs;
 use self::settings::Settings;
 use crate::failure::Failure;
 use crate::membership::Member;
+use crate::membership::status::Voice;
 use crate::process::door::store_options;
 use crate::process::folder::DataFolder;
 use crate::process::listen::{self, HEAD_BYTES_MAX, Limits};
@@ -67,6 +68,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         }
     }
     let store = ObjectStore::new(cluster, member.clock.clone(), store_options()?);
+    store.set_term(member.keeper.term());
     let root = (access_key, root_secret);
     let idle = settings.common.body_idle_timeout;
     let door = settings.door.open(store.clone(), member.clock.clone(), root, idle);
@@ -99,12 +101,15 @@ impl Running<'_> {
         let address = listen::address_of(&listener)?;
         let requests = Arc::new(Requests::new());
         let nodes = member.clone();
+        let voice = Voice::new(&format!("proxy {name}"), &operator, &member);
+        member.introduce_itself(voice.ask());
         operator.open(Parts {
             health: Arc::new(View(member.clone())),
             metrics: Metrics::default()
                 .with_requests(&requests)
                 .with_nodes(Arc::new(move || nodes.nodes.figures())),
-            routes: operator::status(&name, &operator, &member)
+            routes: voice
+                .routes()
                 .merge(objects::extents_of(store.clone()))
                 .merge(buckets::routes(store)),
         });

@@ -1,14 +1,11 @@
-//! What the admin address of a proxy tells, and what can be set there.
+//! Whether a proxy can do its work.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use axum::Router;
-use futures::FutureExt;
 
 use crate::membership::Member;
-use crate::membership::status;
-use crate::process::operator::{Condition, Health, Operator};
+use crate::process::operator::{Condition, Health};
 
 /// How the cluster looks from a proxy.
 pub(super) struct View(pub(super) Arc<Member>);
@@ -29,12 +26,6 @@ impl Health for View {
 fn judge(up: &[&str], down: &[&str]) -> Condition {
     let reasons = down.iter().map(|name| format!("the node {name} does not answer")).collect();
     Condition { serves: up.len() > down.len(), reasons }
-}
-
-/// Where `martlet admin status` finds its answer.
-pub(super) fn status(name: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Router {
-    let none: status::AskLines = Arc::new(|| async { Vec::new() }.boxed());
-    status::route(&format!("proxy {name}"), operator, member, none)
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@
 mod settings;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use axum::Router;
-use futures::FutureExt;
 use martlet_replicator::{
-    Cluster, Foreground, OnceReport, Runner, Scope, SharedCluster, Standard, run_all_once,
+    Cluster, Foreground, KnownTerm, OnceReport, Runner, Scope, SharedCluster, Spread, Standard,
+    run_all_once,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -25,14 +25,18 @@ use tokio::task::JoinSet;
 pub(crate) use self::settings::ReplicatorArgs;
 use self::settings::Settings;
 use crate::failure::Failure;
-use crate::membership::rings::Rings;
-use crate::membership::{Member, status};
+use crate::membership::Member;
+use crate::membership::rings::{RingName, Rings};
+use crate::membership::status::Voice;
 use crate::process::folder::DataFolder;
 use crate::process::listen::told;
 use crate::process::metrics::{AskWorkers, Metrics};
 use crate::process::operator::{self as admin, Condition, Health, Operator, Parts};
 use crate::process::signals::Signals;
-use crate::process::{logging, runtime, tell, workers};
+use crate::process::{logging, runtime, workers};
+
+/// Between two looks at who has the index ring.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs a replicator until it is told to stop, or once.
 pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
@@ -53,7 +57,8 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
-    let member = Member::open(&settings.member, &secret, folder, None)?;
+    let member = Member::open(&settings.member, &secret, folder.clone(), None)?;
+    let hurry = workers::hurry()?;
     let rings = member.keeper.rings();
     let scope = scope(&rings, &settings.nodes)?;
     member.round().await;
@@ -62,9 +67,10 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
         cluster: cluster.clone(),
         clock: member.clock.clone(),
         scope,
-        reclaim: workers::reclaim(settings.reclaim_grace, workers::hurry()?),
+        reclaim: workers::reclaim(settings.reclaim_grace, hurry),
         // Proxies may be writing: nothing goes before its commit window is over.
         alone_since_ms: None,
+        upkeep: settings.upkeep.options(&folder, hurry)?,
     };
     Ok(Opened { name, member, cluster, standard })
 }
@@ -83,7 +89,22 @@ fn scope(rings: &Rings, nodes: &[String]) -> Result<Scope, Failure> {
 fn cluster(member: &Member, rings: &Rings) -> Result<Cluster, Failure> {
     let index = rings.index().cloned().ok_or_else(|| Failure::refused("there is no index ring"))?;
     let data = rings.data().map(|(policy, ring)| (policy, ring.clone())).collect();
-    Ok(Cluster { index, data, nodes: member.backends(rings) })
+    let term = KnownTerm::default();
+    term.raise(member.keeper.term());
+    let spread = Spread::default();
+    spread.set(has_spread(member, rings));
+    Ok(Cluster { index, data, nodes: member.backends(rings), term, spread })
+}
+
+/// Whether more than half of the nodes that the index ring names have it, or a newer one.
+fn has_spread(member: &Member, rings: &Rings) -> bool {
+    let (name, nodes) = (RingName::Index.to_string(), rings.index_nodes());
+    let epoch = rings.index().map_or(0, |ring| ring.epoch());
+    let has_it = |node: &&&str| {
+        let announced = member.nodes.get(node).and_then(|node| node.history.rings());
+        announced.is_some_and(|tags| tags.iter().any(|tag| tag.name == name && tag.epoch >= epoch))
+    };
+    nodes.iter().filter(has_it).count() * 2 > nodes.len()
 }
 
 async fn serve(settings: Settings) -> Result<(), Failure> {
@@ -101,12 +122,15 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     tasks.spawn(member.clone().keep_up(stopped));
     let ask: AskWorkers = Arc::new(runner.statuses());
     let nodes = member.clone();
+    let voice = Voice::new(&format!("replicator {name}"), &operator, &member);
+    let voice = voice.with_workers(ask.clone());
+    member.introduce_itself(voice.ask());
     operator.open(Parts {
         health: Arc::new(View(member.clone())),
         metrics: Metrics::default()
-            .with_workers(ask.clone())
+            .with_workers(ask)
             .with_nodes(Arc::new(move || nodes.nodes.figures())),
-        routes: tell::workers(ask).merge(status(&name, &operator, &member)),
+        routes: voice.routes(),
     });
     println!("Martlet replicator {name} runs");
 
@@ -139,9 +163,14 @@ async fn follow(shared: SharedCluster, member: Arc<Member>, mut stop: watch::Rec
             Ok(cluster) => shared.set(cluster),
             Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
         }
-        tokio::select! {
-            () = told(&mut stop) => return,
-            changed = changes.changed() => if changed.is_err() { return },
+        shared.get().term.raise(member.keeper.term());
+        loop {
+            shared.get().spread.set(has_spread(&member, &member.keeper.rings()));
+            tokio::select! {
+                () = told(&mut stop) => return,
+                changed = changes.changed() => if changed.is_err() { return } else { break },
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
         }
     }
 }
@@ -171,8 +200,14 @@ fn line(report: &OnceReport) -> String {
         (false, None) => "given up".to_owned(),
     };
     format!(
-        "{name}: {} looked at, {} extents freed, {} kept, {} waiting; {end}",
-        totals.items, totals.freed, totals.kept, totals.backlog
+        "{name}: {} looked at, {} done, {} mended, {} extents copied, {} freed, {} kept, {} waiting; {end}",
+        totals.items,
+        totals.done,
+        totals.repaired,
+        totals.copied,
+        totals.freed,
+        totals.kept,
+        totals.backlog
     )
 }
 
@@ -190,17 +225,22 @@ impl Health for View {
     }
 }
 
-/// Where `martlet admin status` finds its answer.
-fn status(name: &str, operator: &Arc<Operator>, member: &Arc<Member>) -> Router {
-    let none: status::AskLines = Arc::new(|| async { Vec::new() }.boxed());
-    status::route(&format!("replicator {name}"), operator, member, none)
-}
-
 #[cfg(test)]
 mod tests {
+    use martlet_replicator::Progress;
+
     use super::*;
     use crate::membership::rings::RingName;
     use crate::membership::rings::testing::ring;
+
+    #[test]
+    fn a_worker_that_ran_once_says_what_it_did() {
+        let totals = Progress { items: 9, done: 2, copied: 3, backlog: 1, ..Progress::default() };
+        let report = OnceReport { name: "replicate-data", totals, error: None, ended: true };
+        let expected = "replicate-data: 9 looked at, 2 done, 0 mended, 3 extents copied, 0 freed, 0 \
+                        kept, 1 waiting; done";
+        assert_eq!(line(&report), expected);
+    }
 
     #[test]
     fn it_looks_after_nodes_of_the_rings_only() {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::membership::settings::{MemberArgs, MemberSettings};
 use crate::process::settings::{Common, CommonArgs, Told, list, span};
+use crate::process::upkeep::UpkeepSettings;
 
 /// Where the replicator remembers rings.
 pub(super) const DATA_DIR: &str = "martlet-replicator";
@@ -61,6 +62,8 @@ pub(super) struct Settings {
     #[serde(deserialize_with = "span")]
     pub(super) reclaim_grace: Duration,
     #[serde(skip)]
+    pub(super) upkeep: UpkeepSettings,
+    #[serde(skip)]
     pub(super) member: MemberSettings,
     #[serde(skip)]
     pub(super) common: Common,
@@ -71,6 +74,7 @@ impl Default for Settings {
         Self {
             nodes: Vec::new(),
             reclaim_grace: Duration::from_mins(5),
+            upkeep: UpkeepSettings::default(),
             member: MemberSettings::default(),
             common: Common::default(),
         }
@@ -82,13 +86,19 @@ const NAMES: [&str; 2] = ["nodes", "reclaim_grace"];
 impl Settings {
     /// The settings of a start with these flags.
     pub(super) fn load(args: &ReplicatorArgs) -> Result<Self, Failure> {
-        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
+        let names = [&NAMES[..], &MemberSettings::NAMES, &UpkeepSettings::NAMES].concat();
         Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
     }
 
     fn of(told: &Told) -> Result<Self, Failure> {
-        let settings = Self { member: told.extract()?, common: told.extract()?, ..told.extract()? };
+        let settings = Self {
+            member: told.extract()?,
+            upkeep: told.extract()?,
+            common: told.extract()?,
+            ..told.extract()?
+        };
         settings.common.check()?;
+        settings.upkeep.check()?;
         Ok(settings)
     }
 
@@ -104,7 +114,7 @@ mod tests {
 
     #[test]
     fn nodes_are_read_in_all_their_forms() {
-        let names = [&NAMES[..], &MemberSettings::NAMES].concat();
+        let names = [&NAMES[..], &MemberSettings::NAMES, &UpkeepSettings::NAMES].concat();
         let nodes = |file: &str| {
             let args = ReplicatorArgs::default();
             let told = Told::gather(&names, &args, |_| None, Some(file)).unwrap();
@@ -113,5 +123,6 @@ mod tests {
         assert!(nodes("name = 'r1'").is_empty());
         assert_eq!(nodes("nodes = ['n1', 'n2']"), ["n1", "n2"]);
         assert_eq!(nodes("nodes = 'n1, n2'"), ["n1", "n2"]);
+        assert!(nodes("reclaim_age = '2d'\naudit_rate = '1MiB'").is_empty());
     }
 }

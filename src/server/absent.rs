@@ -7,13 +7,14 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use martlet_protocol::backend::{
-    Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite, ExtentStat, Garbage,
-    GarbageId, Hint, ListReply, ListRequest, NewExtent, PromiseReply, RegisterView, Want,
-    WriteReply,
+    Audited, Backend, BucketFence, ByteStream, DeviceHealth, DeviceStatus, EntryWrite, ExtentStat,
+    Garbage, GarbageId, Hint, Holding, LetGo, ListReply, ListRequest, NewExtent, Presence,
+    PromiseReply, RegisterView, Walk, Want, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::tree::{BinKey, Span, Sum};
 use martlet_protocol::{
-    BucketId, DeviceId, DeviceIdentity, Error, ExtentId, RegisterKey, Result, Stamp,
+    BucketId, DeviceId, DeviceIdentity, Error, ExtentId, RegisterKey, Result, Stamp, Term,
 };
 
 use super::devices::Missing;
@@ -37,7 +38,13 @@ impl Absent {
 
 #[async_trait]
 impl Backend for Absent {
-    async fn read(&self, device: DeviceId, _: &RegisterKey, _: Want) -> Result<RegisterView> {
+    async fn read(
+        &self,
+        device: DeviceId,
+        _: &RegisterKey,
+        _: Want,
+        _: Term,
+    ) -> Result<RegisterView> {
         self.refuse(device)
     }
 
@@ -45,7 +52,13 @@ impl Backend for Absent {
         self.refuse(device)
     }
 
-    async fn promise(&self, device: DeviceId, _: &RegisterKey, _: Stamp) -> Result<PromiseReply> {
+    async fn promise(
+        &self,
+        device: DeviceId,
+        _: &RegisterKey,
+        _: Stamp,
+        _: Term,
+    ) -> Result<PromiseReply> {
         self.refuse(device)
     }
 
@@ -150,6 +163,75 @@ impl Backend for Absent {
         self.refuse(device)
     }
 
+    async fn release_extents(&self, device: DeviceId, _: &[ExtentId]) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn presence(&self, device: DeviceId, _: &[ExtentId]) -> Result<Vec<Presence>> {
+        self.refuse(device)
+    }
+
+    async fn audit_extents(
+        &self,
+        device: DeviceId,
+        _: Option<ExtentId>,
+        _: u64,
+    ) -> Result<Audited<ExtentId>> {
+        self.refuse(device)
+    }
+
+    async fn sums(&self, device: DeviceId, _: &[Span]) -> Result<Vec<Sum>> {
+        self.refuse(device)
+    }
+
+    async fn bins(
+        &self,
+        device: DeviceId,
+        _: Span,
+        _: Option<BinKey>,
+        _: usize,
+    ) -> Result<Vec<(BinKey, Sum)>> {
+        self.refuse(device)
+    }
+
+    async fn walk(
+        &self,
+        device: DeviceId,
+        _: &Walk,
+        _: Option<&RegisterKey>,
+        _: usize,
+    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+        self.refuse(device)
+    }
+
+    async fn holdings(&self, device: DeviceId, _: &[RegisterKey]) -> Result<Vec<Holding>> {
+        self.refuse(device)
+    }
+
+    async fn mark_collectable(&self, device: DeviceId, _: &[(RegisterKey, Stamp)]) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn drop_registers(&self, device: DeviceId, _: &[LetGo]) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn audit_registers(
+        &self,
+        device: DeviceId,
+        _: Option<BinKey>,
+    ) -> Result<Audited<BinKey>> {
+        self.refuse(device)
+    }
+
+    async fn raise_term(&self, device: DeviceId, _: Term) -> Result<()> {
+        self.refuse(device)
+    }
+
+    async fn set_joined(&self, device: DeviceId, _: u64) -> Result<()> {
+        self.refuse(device)
+    }
+
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
         let status = |missing: &Missing| DeviceStatus {
             device: missing.id,
@@ -163,6 +245,8 @@ impl Backend for Absent {
             extents: 0,
             quarantined: 0,
             hints: 0,
+            term: Term::NONE,
+            joined: 0,
         };
         Ok(self.0.iter().map(status).collect())
     }

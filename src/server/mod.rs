@@ -65,7 +65,9 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    let outcome = Running { settings: &settings, operator, store: opened, signals }
+    let running =
+        Running { settings: &settings, folder: &folder, operator, store: opened, signals };
+    let outcome = running
         .run(s3, |address| {
             announce(address, &settings, new.then_some(&credentials), &folder);
         })
@@ -105,6 +107,7 @@ fn announce(
 /// A server whose store is open.
 struct Running<'a> {
     settings: &'a Settings,
+    folder: &'a DataFolder,
     operator: Arc<Operator>,
     store: Store,
     signals: Signals,
@@ -116,20 +119,21 @@ impl Running<'_> {
         listener: TcpListener,
         announce: impl FnOnce(SocketAddr),
     ) -> Result<(), Failure> {
-        let Self { settings, operator, store, mut signals } = self;
+        let Self { settings, folder, operator, store, mut signals } = self;
         let address = listen::address_of(&listener)?;
         let foreground = Arc::new(Foreground::default());
-        let workers = store.start_workers(settings, foreground.clone())?;
+        let workers = store.start_workers(settings, folder, foreground.clone())?;
         let requests = Arc::new(Requests::new());
         let ask_workers: AskWorkers = Arc::new(workers.statuses());
+        let voice = store.voice(&operator, settings, ask_workers.clone());
         operator.open(Parts {
             health: Arc::new(store.nodes()),
             metrics: Metrics::default()
                 .with_requests(&requests)
                 .with_devices(store.ask_devices())
                 .with_workers(ask_workers.clone()),
-            routes: tell::workers(ask_workers)
-                .merge(operator::status(&operator, store.nodes()))
+            routes: tell::workers("server", ask_workers)
+                .merge(voice.routes())
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(buckets::routes(store.objects.clone())),
         });

@@ -1,18 +1,29 @@
 //! What the admin address of an embedded server tells of its devices.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use martlet_protocol::Backend;
 use martlet_protocol::backend::DeviceStatus;
+use martlet_replicator::{CensusOptions, Cluster, census};
+use martlet_ring::Ring;
+use martlet_storage_node::Reserve;
+use serde::Deserialize;
+use tokio::runtime::Handle;
 
-use crate::admin::wire::{self, ServerStatus};
+use crate::admin::wire::{self, DeviceLine, ProcessReport, ServerStatus};
+use crate::outlook;
+use crate::outlook::capacity::Told;
+use crate::process::metrics::AskWorkers;
 use crate::process::operator::{Condition, Health, Operator, Readiness, refuse};
-use crate::process::tell::{condition, device_line};
+use crate::process::settings::span;
+use crate::process::tell::{condition, device_lines, worker_lines};
 
 /// Who answers for the devices, those that are missing included.
 #[derive(Clone)]
@@ -39,20 +50,92 @@ impl Health for Nodes {
     }
 }
 
-/// Where `martlet admin status` finds its answer.
-pub(crate) fn status(operator: &Arc<Operator>, nodes: Nodes) -> Router {
-    let state = (Arc::downgrade(operator), nodes);
-    let answer = move || {
-        let (operator, nodes) = state.clone();
-        async move {
-            let Some(operator) = operator.upgrade() else {
-                return refuse(StatusCode::SERVICE_UNAVAILABLE, "it is stopping");
-            };
-            let Readiness { ready, reasons } = operator.readiness().await;
-            let devices = nodes.devices().await.into_iter().map(device_line).collect();
-            Json(ServerStatus { ready, reasons, devices, ..ServerStatus::of("server") })
-                .into_response()
-        }
+/// An embedded server that can be asked how it is.
+#[derive(Clone)]
+pub(crate) struct Voice {
+    pub(crate) operator: Weak<Operator>,
+    pub(crate) nodes: Nodes,
+    pub(crate) workers: AskWorkers,
+    /// What each device holds back.
+    pub(crate) reserve: Reserve,
+    pub(crate) index: Arc<Ring>,
+    pub(crate) data: Arc<Ring>,
+    /// What the workers know of it.
+    pub(crate) cluster: Cluster,
+}
+
+impl Voice {
+    /// Where `martlet admin` finds its answers.
+    pub(crate) fn routes(self) -> Router {
+        Router::new()
+            .route(wire::STATUS, get(status))
+            .route(wire::CAPACITY, get(capacity))
+            .route(wire::DISPERSION, get(dispersion))
+            .route(wire::CENSUS, get(count))
+            .with_state(self)
+    }
+
+    async fn devices(&self) -> Vec<DeviceLine> {
+        // Devices of a server are known by their numbers and folders.
+        device_lines(self.nodes.devices().await, self.reserve, |_| String::new()).await
+    }
+
+    fn rings(&self) -> [(&'static str, &Arc<Ring>); 2] {
+        [("index", &self.index), ("data", &self.data)]
+    }
+}
+
+async fn status(State(voice): State<Voice>) -> Response {
+    let Some(operator) = voice.operator.upgrade() else {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "it is stopping");
     };
-    Router::new().route(wire::STATUS, get(answer))
+    let Readiness { ready, reasons } = operator.readiness().await;
+    let own = ProcessReport {
+        admin_address: operator.address(),
+        ready,
+        reasons,
+        devices: voice.devices().await,
+        workers: worker_lines(&voice.workers),
+        ..ProcessReport::of("server")
+    };
+    Json(ServerStatus { own, ..ServerStatus::default() }).into_response()
+}
+
+async fn capacity(State(voice): State<Voice>) -> Response {
+    let devices = voice.devices().await.into_iter();
+    let told: Vec<Told> = devices.map(|device| Told { node: "server".into(), device }).collect();
+    Json(outlook::capacity::project(std::slice::from_ref(&voice.data), &told, Vec::new()))
+        .into_response()
+}
+
+/// How a census is taken.
+#[derive(Deserialize)]
+#[serde(default)]
+struct Counting {
+    #[serde(deserialize_with = "span")]
+    pause: Duration,
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Self { pause: CensusOptions::default().pause }
+    }
+}
+
+async fn count(State(voice): State<Voice>, Query(counting): Query<Counting>) -> Response {
+    let options = CensusOptions { pause: counting.pause, ..CensusOptions::default() };
+    // On a thread of its own: it goes on for long, and tells nobody how far it is.
+    let runtime = Handle::current();
+    let counted = tokio::task::spawn_blocking(move || {
+        runtime.block_on(census(&voice.cluster, options, &mut |_| ()))
+    });
+    match counted.await {
+        Ok(report) => Json(report).into_response(),
+        Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "it could not be counted: see its log"),
+    }
+}
+
+async fn dispersion(State(voice): State<Voice>) -> Response {
+    let spread = voice.rings().map(|(name, ring)| outlook::spread::of(name, ring));
+    Json(spread).into_response()
 }

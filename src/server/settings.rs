@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::process::door::{DoorArgs, DoorSettings};
 use crate::process::settings::{Common, CommonArgs, Told, list, span};
+use crate::process::upkeep::UpkeepSettings;
 use crate::units::Size;
 
 const AFTER_HELP: &str = "\
@@ -68,6 +69,9 @@ pub(crate) struct Settings {
     /// What the S3 door is told; without a root key one is made up.
     #[serde(skip)]
     pub(crate) door: DoorSettings,
+    /// How its workers keep things whole.
+    #[serde(skip)]
+    pub(crate) upkeep: UpkeepSettings,
     /// What every role is told.
     #[serde(skip)]
     pub(crate) common: Common,
@@ -82,6 +86,7 @@ impl Default for Settings {
             reclaim_grace: Duration::from_mins(5),
             reserve: None,
             door: DoorSettings::default(),
+            upkeep: UpkeepSettings::default(),
             common: Common::default(),
         }
     }
@@ -94,13 +99,19 @@ const NAMES: [&str; 5] = ["data_dir", "devices", "admin_address", "reclaim_grace
 impl Settings {
     /// The settings of a start with these flags.
     pub(crate) fn load(args: &ServerArgs) -> Result<Self, Failure> {
-        let names = [&NAMES[..], &DoorSettings::NAMES].concat();
+        let names = [&NAMES[..], &DoorSettings::NAMES, &UpkeepSettings::NAMES].concat();
         Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
     }
 
     fn of(told: &Told) -> Result<Self, Failure> {
-        let settings = Self { common: told.extract()?, door: told.extract()?, ..told.extract()? };
+        let settings = Self {
+            common: told.extract()?,
+            door: told.extract()?,
+            upkeep: told.extract()?,
+            ..told.extract()?
+        };
         settings.common.check()?;
+        settings.upkeep.check()?;
         settings.door.check(settings.admin_address)?;
         Ok(settings)
     }
@@ -121,7 +132,7 @@ mod tests {
         environment: impl Fn(&str) -> Option<String>,
         file: Option<&str>,
     ) -> Result<Settings, Failure> {
-        let names = [&NAMES[..], &DoorSettings::NAMES].concat();
+        let names = [&NAMES[..], &DoorSettings::NAMES, &UpkeepSettings::NAMES].concat();
         Settings::of(&Told::gather(&names, args, environment, file)?)
     }
 
@@ -170,7 +181,7 @@ mod tests {
         assert!(
             refusal("port = 9").starts_with("there is no setting \"port\"; there are: data_dir")
         );
-        assert!(refusal("header_timeout = '5 parsecs'").contains("write 500ms, 30s, 5m or 1h"));
+        assert!(refusal("header_timeout = '5 parsecs'").contains("write 500ms, 30s, 5m, 1h or 7d"));
         assert!(refusal("s3_address = 'here'").contains("\"s3_address\""));
         assert!(refusal("reserve = '5 parsecs'").contains("write 4096, 4KiB, 64MiB or 5GB"));
         assert!(refusal("log_format = 'xml'").contains("\"log_format\""));
@@ -186,7 +197,8 @@ mod tests {
             printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
         let fields: Vec<_> = fields.filter_map(|line| line.trim().split_once(':')).collect();
         let mut fields: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-        assert_eq!((fields.pop(), fields.pop()), (Some("common"), Some("door")));
+        let parts = [fields.pop(), fields.pop(), fields.pop()];
+        assert_eq!(parts, [Some("common"), Some("upkeep"), Some("door")]);
         assert_eq!(fields, NAMES);
     }
 

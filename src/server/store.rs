@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
 use martlet_proxy::{Cluster, ObjectStore};
-use martlet_replicator::{Foreground, Runner, Scope, Standard};
+use martlet_replicator::{Foreground, KnownTerm, Runner, Scope, Spread, Standard};
 use martlet_ring::Ring;
 use martlet_s3compat::S3Service;
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
@@ -15,14 +16,15 @@ use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 use super::absent::Absent;
 use super::credentials::Credentials;
 use super::devices::{self, ClusterFile, KnownDevice, Missing, POLICY, Present};
-use super::operator::Nodes;
+use super::operator::{Nodes, Voice};
 use super::rings::Rings;
 use super::settings::Settings;
 use crate::failure::Failure;
 use crate::process::clock::SteadyClock;
 use crate::process::door::store_options;
 use crate::process::folder::DataFolder;
-use crate::process::metrics::AskDevices;
+use crate::process::metrics::{AskDevices, AskWorkers};
+use crate::process::operator::Operator;
 use crate::process::workers;
 use crate::units::Size;
 
@@ -30,6 +32,9 @@ use crate::units::Size;
 /// the allocator need, a loaded server stays under 250 MiB.
 const BLOCK_CACHE_BYTES: usize = 32 << 20;
 const WRITE_BUFFER_BYTES: usize = 40 << 20;
+
+/// What the secret of hash trees is derived for (rule H1).
+const TREE_KEY: &str = "martlet 2026 hash trees of an embedded server";
 
 /// Everything that is open while the server serves.
 pub(crate) struct Store {
@@ -65,6 +70,9 @@ impl Store {
         let cluster = Cluster::new(index.clone(), vec![data.clone()], by_device.clone())
             .map_err(|error| unfit(&error))?;
         let objects = ObjectStore::new(cluster, clock.clone(), store_options()?);
+        for device in node.devices().await.unwrap_or_default() {
+            objects.set_term(device.term);
+        }
         let door = settings.door.open(
             objects.clone(),
             clock.clone(),
@@ -79,6 +87,35 @@ impl Store {
         Nodes(vec![self.node.clone(), self.absent.clone()])
     }
 
+    /// What operators are told.
+    pub(crate) fn voice(
+        &self,
+        operator: &Arc<Operator>,
+        settings: &Settings,
+        workers: AskWorkers,
+    ) -> Voice {
+        Voice {
+            operator: Arc::downgrade(operator),
+            nodes: self.nodes(),
+            workers,
+            reserve: reserve(settings),
+            index: self.index.clone(),
+            data: self.data.clone(),
+            cluster: self.cluster(),
+        }
+    }
+
+    /// What the workers know of it.
+    fn cluster(&self) -> martlet_replicator::Cluster {
+        martlet_replicator::Cluster {
+            index: self.index.clone(),
+            data: HashMap::from([(POLICY, self.data.clone())]),
+            nodes: self.by_device.clone(),
+            term: KnownTerm::default(),
+            spread: Spread::default(),
+        }
+    }
+
     /// How to ask for the devices' figures.
     pub(crate) fn ask_devices(&self) -> AskDevices {
         let node = self.node.clone();
@@ -89,20 +126,17 @@ impl Store {
     pub(crate) fn start_workers(
         &self,
         settings: &Settings,
+        folder: &DataFolder,
         foreground: Arc<Foreground>,
     ) -> Result<Runner, Failure> {
-        let cluster = martlet_replicator::Cluster {
-            index: self.index.clone(),
-            data: HashMap::from([(POLICY, self.data.clone())]),
-            nodes: self.by_device.clone(),
-        };
         let hurry = workers::hurry()?;
         let standard = Standard {
-            cluster: cluster.into(),
+            cluster: self.cluster().into(),
             clock: self.clock.clone(),
             scope: Scope::All,
             reclaim: workers::reclaim(settings.reclaim_grace, hurry),
             alone_since_ms: Some(self.started_ms),
+            upkeep: settings.upkeep.options(folder, hurry)?,
         };
         let mut runner = Runner::new(workers::pace(hurry), foreground);
         standard.start(&mut runner);
@@ -141,13 +175,13 @@ impl Devices {
         report_missing(&present);
         // Before any device is made: it carries the cluster's name for ever.
         file.store(folder)?;
-        let reserve =
-            settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes));
+        let reserve = reserve(settings);
         let config =
             |it: &KnownDevice| DeviceConfig { reserve, ..DeviceConfig::new(it.id, &it.path) };
         let configs = present.devices.iter().map(config).collect();
         let options = NodeOptions {
             clock,
+            tree_key: TreeKey(blake3::derive_key(TREE_KEY, &file.cluster.0)),
             cluster: Some(file.cluster),
             block_cache_bytes: BLOCK_CACHE_BYTES,
             write_buffer_bytes: WRITE_BUFFER_BYTES,
@@ -169,6 +203,10 @@ impl Devices {
         file.store(folder)?;
         Ok(Self { node: Arc::new(node), missing: present.missing, file })
     }
+}
+
+fn reserve(settings: &Settings) -> Reserve {
+    settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes))
 }
 
 async fn open_node(

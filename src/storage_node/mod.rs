@@ -12,17 +12,19 @@
 mod devices;
 mod given;
 mod operator;
+mod requests;
 mod settings;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::middleware::from_fn_with_state;
-use martlet_protocol::DeviceId;
+use axum::middleware::{from_fn, from_fn_with_state};
 use martlet_protocol::http::{
     ServeOptions, ServerOptions, Tls, guarded, router, serve as serve_members,
 };
+use martlet_protocol::tree::TreeKey;
+use martlet_protocol::{Backend, DeviceId};
 use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode, Uuid};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -37,6 +39,7 @@ use crate::membership::introduce::Introducer;
 use crate::membership::key::ClusterSecret;
 use crate::membership::peers::Peers;
 use crate::membership::routes::{self, Host};
+use crate::membership::status::Voice;
 use crate::process::folder::DataFolder;
 use crate::process::metrics::Metrics;
 use crate::process::operator::{self as admin, Operator, Parts};
@@ -70,7 +73,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let opening = async {
         // What is opened judges and dates by the cluster's time.
         member.round().await;
-        open(&settings, &member, &devices).await
+        open(&settings, &member, &devices, secret.tree).await
     };
     let node = tokio::select! {
         opened = opening => opened?,
@@ -79,9 +82,16 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
             return Ok(());
         }
     };
-    let opened = Opened { name: name.clone(), member: member.clone(), node, devices };
-    let host = Host { name, member, peers, folder };
-    let running = Running { settings: &settings, secret, opened, host, operator, signals };
+    // Before anybody is answered: what was told to a device is never forgotten (rule P3).
+    for device in node.devices().await.unwrap_or_default() {
+        member.keeper.hear_term(device.term);
+    }
+    let reserve = reserve(&settings);
+    let opened = Opened { name: name.clone(), member: member.clone(), node, devices, reserve };
+    let voice = Voice::new(&format!("storage node {name}"), &operator, &member);
+    let voice = voice.with_devices(opened.ask_devices());
+    let host = Host { name, member, peers, folder, report: voice.ask() };
+    let running = Running { settings: &settings, secret, opened, host, voice, operator, signals };
     let outcome = running.run(internal).await;
     answering.end().await;
     outcome
@@ -91,8 +101,9 @@ async fn open(
     settings: &Settings,
     member: &Member,
     devices: &BTreeMap<DeviceId, PathBuf>,
+    tree_key: TreeKey,
 ) -> Result<Arc<StorageNode>, Failure> {
-    let reserve = settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes));
+    let reserve = reserve(settings);
     let config = |(id, path): (&DeviceId, &PathBuf)| {
         tracing::info!(device = %id, path = %path.display(), "opening a device");
         DeviceConfig { reserve, ..DeviceConfig::new(*id, path) }
@@ -104,6 +115,7 @@ async fn open(
         clock: member.clock.clone(),
         cluster,
         votes_when_new: false,
+        tree_key,
         block_cache_bytes: BLOCK_CACHE_BYTES,
         write_buffer_bytes: WRITE_BUFFER_BYTES,
         ..NodeOptions::default()
@@ -115,12 +127,17 @@ async fn open(
         .map_err(|error| Failure::refused(format!("no device could be opened: {error}")))
 }
 
+fn reserve(settings: &Settings) -> Reserve {
+    settings.reserve.map_or(Reserve::Standard, |Size(bytes)| Reserve::Bytes(bytes))
+}
+
 /// A storage node whose devices are open.
 struct Running<'a> {
     settings: &'a Settings,
     secret: ClusterSecret,
     opened: Opened,
     host: Host,
+    voice: Voice,
     operator: Arc<Operator>,
     signals: Signals,
 }
@@ -167,7 +184,10 @@ impl Running<'_> {
         let announcing = member.clone();
         let given = from_fn_with_state(self.opened.devices.clone(), given::only);
         let app = guarded(
-            router(node.clone(), options).layer(given).merge(routes::router(self.host.clone())),
+            router(node.clone(), options)
+                .layer(given)
+                .layer(from_fn(requests::follow))
+                .merge(routes::router(self.host.clone())),
             self.secret.key.clone(),
             member.own_clock.clone(),
             Arc::new(move || announcing.keeper.announcement()),
@@ -188,7 +208,7 @@ impl Running<'_> {
             metrics: Metrics::default()
                 .with_devices(Arc::new(move || figures.metrics().devices))
                 .with_nodes(Arc::new(move || nodes.nodes.figures())),
-            routes: operator::status(&self.operator, &self.opened),
+            routes: self.voice.clone().routes(),
         });
         tasks
     }

@@ -5,17 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use axum::Router;
 use futures::FutureExt;
 use martlet_protocol::backend::DeviceStatus;
 use martlet_protocol::{Backend, DeviceId};
-use martlet_storage_node::StorageNode;
+use martlet_storage_node::{Reserve, StorageNode};
 
 use super::devices;
 use crate::membership::Member;
-use crate::membership::status::{self, AskLines};
-use crate::process::operator::{Condition, Health, Operator};
-use crate::process::tell::{condition, device_line};
+use crate::membership::status::AskLines;
+use crate::process::operator::{Condition, Health};
+use crate::process::tell::{condition, device_lines};
 
 /// A storage node that is open.
 #[derive(Clone)]
@@ -24,6 +23,8 @@ pub(super) struct Opened {
     pub(super) member: Arc<Member>,
     pub(super) node: Arc<StorageNode>,
     pub(super) devices: Arc<BTreeMap<DeviceId, PathBuf>>,
+    /// What each device holds back.
+    pub(super) reserve: Reserve,
 }
 
 #[async_trait]
@@ -49,17 +50,21 @@ impl Health for Opened {
     }
 }
 
-/// Where `martlet admin status` finds its answer.
-pub(super) fn status(operator: &Arc<Operator>, opened: &Opened) -> Router {
-    let node = opened.node.clone();
-    let devices: AskLines = Arc::new(move || {
-        let node = node.clone();
-        async move {
-            let devices = node.devices().await.unwrap_or_default();
-            devices.into_iter().map(device_line).collect()
-        }
-        .boxed()
-    });
-    let role = format!("storage node {}", opened.name);
-    status::route(&role, operator, &opened.member, devices)
+impl Opened {
+    /// How to ask for its devices.
+    pub(super) fn ask_devices(&self) -> AskLines {
+        let opened = self.clone();
+        Arc::new(move || {
+            let opened = opened.clone();
+            async move {
+                let statuses = opened.node.devices().await.unwrap_or_default();
+                let rings = opened.member.keeper.rings();
+                let name = move |id: DeviceId| {
+                    rings.places().get(&id).map(|place| place.device.clone()).unwrap_or_default()
+                };
+                device_lines(statuses, opened.reserve, name).await
+            }
+            .boxed()
+        })
+    }
 }

@@ -13,8 +13,9 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use super::figures::Kind::{Rises, RisesAndFalls};
 use super::figures::{Figure, encode_figures};
 use super::{AskDevices, AskWorkers};
+use crate::process::tell::eta_s;
 
-const DEVICE_FIGURES: [Figure<DeviceMetrics>; 22] = [
+const DEVICE_FIGURES: [Figure<DeviceMetrics>; 26] = [
     Figure("device_up", "Whether it serves reads and writes", RisesAndFalls, |device| {
         u64::from(matches!(device.status.health, DeviceHealth::Ready))
     }),
@@ -33,6 +34,21 @@ const DEVICE_FIGURES: [Figure<DeviceMetrics>; 22] = [
     }),
     Figure("device_quarantined", "Things in quarantine", RisesAndFalls, |device| {
         device.status.quarantined
+    }),
+    Figure("device_voting", "Whether it has its votes", RisesAndFalls, |device| {
+        u64::from(device.status.voting)
+    }),
+    Figure(
+        "device_term",
+        "The highest term of ring changes that it knows",
+        RisesAndFalls,
+        |device| device.status.term.0,
+    ),
+    Figure("device_joined", "The last ring change that brought it all", RisesAndFalls, |device| {
+        device.status.joined
+    }),
+    Figure("device_hints", "Writes kept for other devices", RisesAndFalls, |device| {
+        device.status.hints
     }),
     Figure("device_volume_free_bytes", "Free bytes within volumes", RisesAndFalls, |device| {
         device.extents.volume_free_bytes
@@ -69,11 +85,27 @@ const DEVICE_FIGURES: [Figure<DeviceMetrics>; 22] = [
     }),
 ];
 
-const WORKER_FIGURES: [Figure<WorkerStatus>; 9] = [
+const WORKER_FIGURES: [Figure<WorkerStatus>; 15] = [
     Figure("worker_steps", "Steps taken", Rises, |worker| worker.steps),
     Figure("worker_failures", "Steps that failed", Rises, |worker| worker.failures),
     Figure("worker_yields", "Times it stepped back for clients", Rises, |worker| worker.yields),
     Figure("worker_items", "Things looked at", Rises, |worker| worker.totals.items),
+    Figure("worker_done", "Things brought to their end", Rises, |worker| worker.totals.done),
+    Figure("worker_idle", "Whether it has nothing to do for now", RisesAndFalls, |worker| {
+        u64::from(worker.totals.idle)
+    }),
+    Figure("worker_copied_extents", "Copies of extents written", Rises, |worker| {
+        worker.totals.copied
+    }),
+    Figure("worker_copied_bytes", "Bytes of copies of extents", Rises, |worker| {
+        worker.totals.copied_bytes
+    }),
+    Figure("worker_repaired", "Registers brought to replicas that lacked them", Rises, |worker| {
+        worker.totals.repaired
+    }),
+    Figure("worker_ahead", "Things of this pass still to be looked at", RisesAndFalls, |worker| {
+        worker.totals.ahead
+    }),
     Figure("worker_freed_extents", "Extents deleted", Rises, |worker| worker.totals.freed),
     Figure("worker_freed_bytes", "Bytes of deleted extents", Rises, |worker| {
         worker.totals.freed_bytes
@@ -111,6 +143,17 @@ impl Collector for Workers {
         for worker in &workers {
             let labels = label(worker);
             ConstGauge::new(worker.rate).encode(rates.encode_family(&labels)?)?;
+        }
+        let mut etas = encoder.encode_descriptor(
+            "worker_eta_seconds",
+            "Until what waits is gone at the rate of late; left out where that can't be said",
+            None,
+            MetricType::Gauge,
+        )?;
+        for worker in &workers {
+            let Some(eta_s) = eta_s(worker) else { continue };
+            let eta_s = i64::try_from(eta_s).unwrap_or(i64::MAX);
+            ConstGauge::new(eta_s).encode(etas.encode_family(&label(worker))?)?;
         }
         encode_figures(encoder, &WORKER_FIGURES, &workers, label)
     }

@@ -75,11 +75,55 @@ mod tests {
     use std::time::Duration;
 
     use hyper::{Method, Response};
+    use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
+    use martlet_protocol::{DeviceId, DeviceIdentity, Term};
+    use martlet_replicator::Progress;
+    use martlet_storage_node::IndexMetrics;
 
     use super::*;
 
     fn worker() -> WorkerStatus {
-        WorkerStatus { name: "sweep", steps: 3, rate: 1.5, ..WorkerStatus::default() }
+        let totals = Progress { items: 9, done: 4, backlog: 6, ..Progress::default() };
+        let eta = Some(Duration::from_secs(4));
+        WorkerStatus { name: "sweep", steps: 3, rate: 1.5, eta, totals, ..WorkerStatus::default() }
+    }
+
+    #[expect(clippy::default_trait_access, reason = "the type's name is the node's own")]
+    fn device() -> DeviceMetrics {
+        let status = DeviceStatus {
+            device: DeviceId(3),
+            identity: DeviceIdentity([0; 16]),
+            voting: true,
+            path: "/x".into(),
+            health: DeviceHealth::Ready,
+            total_bytes: 9,
+            free_bytes: 5,
+            extent_bytes: 2,
+            extents: 1,
+            quarantined: 0,
+            hints: 7,
+            term: Term(14),
+            joined: 6,
+        };
+        DeviceMetrics {
+            status,
+            index: IndexMetrics::default(),
+            extents: Default::default(),
+            reopened: 0,
+        }
+    }
+
+    #[test]
+    fn votes_hints_and_terms_of_devices_are_told() {
+        let text = Metrics::default().with_devices(Arc::new(|| vec![device()])).text();
+        for line in [
+            "martlet_device_voting{device=\"d3\"} 1",
+            "martlet_device_hints{device=\"d3\"} 7",
+            "martlet_device_term{device=\"d3\"} 14",
+            "martlet_device_joined{device=\"d3\"} 6",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
     }
 
     #[test]
@@ -100,6 +144,9 @@ mod tests {
             "martlet_requests_in_flight 0",
             "martlet_worker_steps_total{worker=\"sweep\"} 3",
             "martlet_worker_rate{worker=\"sweep\"} 1.5",
+            "martlet_worker_eta_seconds{worker=\"sweep\"} 4",
+            "martlet_worker_done_total{worker=\"sweep\"} 4",
+            "martlet_worker_backlog{worker=\"sweep\"} 6",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }

@@ -1,0 +1,168 @@
+//! `martlet admin census`: counts what every device holds, against the rings. It asks the storage nodes
+//! itself, at their internal addresses, and trusts nobody's figures.
+//!
+//! A rebalance, a drain or a repair is done when a census says so.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use martlet_protocol::http::HttpBackend;
+use martlet_protocol::{Backend, DeviceId, SystemClock, Term};
+use martlet_replicator::{
+    CensusOptions, CensusProgress, CensusReport, Cluster, KnownTerm, Spread, census,
+};
+use martlet_ring::Ring;
+
+use super::ask::Server;
+use super::wire::{self, ServerStatus};
+use crate::failure::Failure;
+use crate::membership::key::ClusterSecret;
+use crate::membership::nodes::client_options;
+use crate::membership::rings::{RingName, Rings};
+use crate::membership::routes;
+use crate::membership::settings::TlsArgs;
+use crate::units::parse_span;
+
+/// How long a server may count.
+const PATIENCE: Duration = Duration::from_hours(24);
+/// Between two lines that say how far the census is.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// How a census is taken.
+#[derive(Args, Debug)]
+pub(super) struct CensusArgs {
+    /// Rest between two pages: the longer, the less clients notice
+    #[arg(long, value_name = "SPAN", default_value = "5ms", value_parser = parse_span)]
+    pause: Duration,
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// Counts; whether everything is where it should be is in the report. With the key of a cluster its
+/// nodes are asked, else the server counts its own devices.
+pub(super) fn take(
+    args: &CensusArgs,
+    server: Server,
+    secret: Option<ClusterSecret>,
+) -> Result<CensusReport, Failure> {
+    let Some(secret) = secret else {
+        let pause = format!("{}ms", args.pause.as_millis());
+        return server.patient(PATIENCE).ask(wire::CENSUS, &[("pause", &pause)]);
+    };
+    let status: ServerStatus = server.ask(wire::STATUS, &[])?;
+    let tls = args.tls.load()?;
+    let reach = |address: &str| {
+        let options = client_options(Arc::new(SystemClock), tls.clone());
+        Arc::new(HttpBackend::new(address, secret.key.clone(), options, Arc::new(|_| ())))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
+    runtime.block_on(async {
+        let rings = rings(&status, reach).await?;
+        let cluster = cluster(&rings, Term(status.term), reach)?;
+        let options = CensusOptions { pause: args.pause, ..CensusOptions::default() };
+        Ok(census(&cluster, options, &mut teller()).await)
+    })
+}
+
+/// The rings that the asked process has, from a node that has them too.
+async fn rings(
+    status: &ServerStatus,
+    reach: impl Fn(&str) -> Arc<HttpBackend>,
+) -> Result<Rings, Failure> {
+    let mut all = BTreeMap::new();
+    for line in &status.own.rings {
+        let name: RingName = line.name.parse().map_err(Failure::refused)?;
+        let has = status.nodes.iter().filter(|node| node.rings.contains(line));
+        for node in has {
+            let Ok(bytes) = reach(&node.address).get(&routes::ring(name)).await else { continue };
+            if let Ok(ring) = Ring::decode(&bytes)
+                && ring.epoch() == line.epoch
+            {
+                all.insert(name, Arc::new(ring));
+                break;
+            }
+        }
+        if !all.contains_key(&name) {
+            return Err(Failure::refused(format!(
+                "no node that has the ring {} of epoch {} answers: try again in a moment",
+                line.name, line.epoch
+            )));
+        }
+    }
+    Rings::new(all).map_err(Failure::refused)
+}
+
+fn cluster(
+    rings: &Rings,
+    term: Term,
+    reach: impl Fn(&str) -> Arc<HttpBackend>,
+) -> Result<Cluster, Failure> {
+    let index = rings.index().cloned();
+    let index = index.ok_or_else(|| {
+        Failure::refused("that process has no index ring: name a member of the cluster")
+    })?;
+    let nodes: HashMap<&str, Arc<dyn Backend>> = rings
+        .addresses()
+        .iter()
+        .map(|(name, address)| (name.as_str(), reach(address) as Arc<dyn Backend>))
+        .collect();
+    let places = rings.places().iter();
+    let nodes: HashMap<DeviceId, Arc<dyn Backend>> =
+        places.filter_map(|(id, place)| Some((*id, nodes.get(&*place.node)?.clone()))).collect();
+    let known = KnownTerm::default();
+    known.raise(term);
+    let data = rings.data().map(|(policy, ring)| (policy, ring.clone())).collect();
+    Ok(Cluster { index, data, nodes, term: known, spread: Spread::default() })
+}
+
+/// Says on a terminal how far the census is.
+fn teller() -> impl FnMut(&CensusProgress) + Send {
+    let is_seen = std::io::stderr().is_terminal();
+    let mut told = Instant::now();
+    move |progress: &CensusProgress| {
+        if is_seen && told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            eprintln!("{}", line(progress));
+        }
+    }
+}
+
+fn line(progress: &CensusProgress) -> String {
+    let CensusProgress { registers, extents, extent_copies, faults } = progress;
+    format!(
+        "{registers} registers and {extents} extents (of {extent_copies} copies) counted, {faults} faults"
+    )
+}
+
+/// Nobody should take another for clean.
+pub(super) fn judge(report: &CensusReport) -> Result<(), Failure> {
+    if report.clean {
+        return Ok(());
+    }
+    Err(Failure::refused("the census is not clean: not everything is where the rings say"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_census_that_is_not_clean_ends_badly() {
+        let clean = CensusReport { clean: true, ..CensusReport::default() };
+        assert!(judge(&clean).is_ok());
+        let refusal = judge(&CensusReport::default()).unwrap_err().to_string();
+        assert!(refusal.contains("not clean"), "{refusal}");
+    }
+
+    #[test]
+    fn progress_is_one_line() {
+        let progress = CensusProgress { registers: 5, extents: 2, extent_copies: 6, faults: 1 };
+        assert_eq!(line(&progress), "5 registers and 2 extents (of 6 copies) counted, 1 faults");
+    }
+}

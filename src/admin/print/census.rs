@@ -1,0 +1,69 @@
+//! A census, for people.
+
+use std::fmt::Write;
+
+use martlet_replicator::{CensusReport, Tally};
+
+use super::row;
+use crate::columns::table;
+
+/// What was counted, and what is wrong.
+pub(crate) fn census(report: &CensusReport) -> String {
+    let heads = ["", "things", "copies", "missing", "behind", "stray"];
+    let mut rows = vec![row(heads)];
+    for (name, tally) in [("registers", &report.registers), ("extents", &report.extents)] {
+        let Tally { things, copies, missing, older, stray } = tally;
+        let counts = [things, copies, missing, older, stray].map(ToString::to_string);
+        rows.push([row([name]), counts.to_vec()].concat());
+    }
+    let CensusReport { partitions, hints, moving, .. } = report;
+    let mut text = table(&rows, &[1, 2, 3, 4, 5]);
+    let _ = writeln!(
+        text,
+        "{partitions} partitions; {moving} replicas moving, as far as the rings say; {hints} hints"
+    );
+    for device in &report.silent {
+        let _ = writeln!(text, "device {device} does not answer");
+    }
+    for device in &report.without_votes {
+        let _ = writeln!(text, "device {device} has no votes");
+    }
+    for finding in &report.findings {
+        let _ = writeln!(text, "  {finding}");
+    }
+    text += if report.clean {
+        "clean: everything is where the rings say, and nowhere else\n"
+    } else {
+        "NOT CLEAN\n"
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::DeviceId;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let tally = Tally { things: 10, copies: 29, missing: 1, ..Tally::default() };
+        let report = CensusReport {
+            registers: tally,
+            silent: vec![DeviceId(4)],
+            findings: vec!["d4 lacks a register".into()],
+            ..CensusReport::default()
+        };
+        let text = census(&report);
+        for words in [
+            "registers      10      29        1       0      0",
+            "device d4 does not answer",
+            "  d4 lacks a register",
+            "NOT CLEAN",
+        ] {
+            assert!(text.contains(words), "{words}\n{text}");
+        }
+        let clean = CensusReport { clean: true, ..CensusReport::default() };
+        assert!(census(&clean).ends_with("nowhere else\n"));
+    }
+}

@@ -1,0 +1,153 @@
+//! Answers for people, or as JSON.
+//!
+//! * [`mod@status`]: how a process is, and its cluster. [`mod@workers`]: the background workers.
+//! * [`outlook`]: capacity and dispersion. [`mod@census`]: what was counted.
+
+mod census;
+mod outlook;
+mod status;
+mod workers;
+
+use serde::Serialize;
+
+pub(crate) use self::census::census;
+pub(crate) use self::outlook::{capacity, dispersion};
+pub(crate) use self::status::status;
+pub(crate) use self::workers::workers;
+use super::wire::{BucketLine, ObjectExtents};
+use crate::columns::table;
+
+/// Cells of a bar.
+const BAR_CELLS: u32 = 20;
+
+/// Prints an answer in the form that was asked for.
+pub(crate) fn show<T: Serialize>(answer: &T, json: bool, text: impl Fn(&T) -> String) {
+    if json {
+        let json = serde_json::to_string_pretty(answer).expect("plain data can be encoded");
+        println!("{json}");
+    } else {
+        print!("{}", text(answer));
+    }
+}
+
+/// `1.5 GiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let power = (0..UNITS.len()).rev().find(|power| bytes >> (10 * power) > 0).unwrap_or(0);
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let number = bytes as f64 / (1u64 << (10 * power)) as f64;
+    if power == 0 { format!("{bytes} B") } else { format!("{number:.1} {}", UNITS[power]) }
+}
+
+/// `45 s`, `3 min`, `2 h`, `5 d`.
+pub(crate) fn span(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// A share from 0 to 1 as a bar: `████████▌···········`. What is above `mark` is drawn otherwise, and
+/// an empty cell where the mark lies shows it.
+pub(crate) fn bar(share: f64, mark: f64) -> String {
+    let cells = |share: f64| share.clamp(0.0, 1.0) * f64::from(BAR_CELLS);
+    let (filled, mark) = (cells(share), cells(mark));
+    let cell = |at: u32| {
+        let at = f64::from(at);
+        let is_mark = at <= mark && mark < at + 1.0;
+        match filled - at {
+            part if part >= 0.75 && at >= mark => '▓',
+            part if part >= 0.75 => '█',
+            part if part >= 0.25 => '▌',
+            _ if is_mark => '│',
+            _ => '·',
+        }
+    };
+    (0..BAR_CELLS).map(cell).collect()
+}
+
+/// `42.1 %`.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+/// Where an object's bytes are.
+pub(crate) fn extents(object: &ObjectExtents) -> String {
+    let ObjectExtents { bucket, key, size: bytes, etag, stored, extents } = object;
+    let head = format!("{bucket}/{key}  {bytes} bytes  ETag {etag}\n");
+    match stored.as_str() {
+        "extents" => {}
+        "inline" => return head + "inline: its bytes are within the index, not in an extent\n",
+        _ => return head + "empty: there are no bytes\n",
+    }
+    let mut rows =
+        vec![row(["object offset", "device", "file offset", "length", "BLAKE3", "file"])];
+    rows.extend(extents.iter().map(|extent| {
+        vec![
+            extent.object_offset.to_string(),
+            format!("d{}", extent.device),
+            extent.offset.to_string(),
+            extent.length.to_string(),
+            extent.blake3.clone(),
+            extent.path.display().to_string(),
+        ]
+    }));
+    head + &table(&rows, &[])
+}
+
+/// What is set about a bucket.
+pub(crate) fn bucket(line: &BucketLine) -> String {
+    let BucketLine { bucket, id, index_shards, consistency } = line;
+    format!("{bucket}: consistency {consistency}, id {id}, {index_shards} shards\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(5 << 30), "5.0 GiB");
+    }
+
+    #[test]
+    fn spans_read_well() {
+        let read = [(0, "0 s"), (119_999, "119 s"), (180_000, "3 min"), (7_200_000, "2 h")];
+        for (ms, text) in read {
+            assert_eq!(span(ms), text);
+        }
+        assert_eq!(span(3 * 86_400_000), "3 d");
+    }
+
+    #[test]
+    fn bars_show_how_full_and_where_the_mark_is() {
+        assert_eq!(bar(0.0, 1.0), "·".repeat(20));
+        assert_eq!(bar(0.5, 0.9), "██████████········│·");
+        assert_eq!(bar(0.525, 0.9), "██████████▌·······│·");
+        assert_eq!(bar(1.0, 0.9), "██████████████████▓▓");
+        assert_eq!(bar(7.0, 1.0), "█".repeat(20));
+    }
+
+    #[test]
+    fn inline_objects_say_so() {
+        let object = ObjectExtents {
+            bucket: "b".into(),
+            key: "k".into(),
+            size: 3,
+            etag: "e".into(),
+            stored: "inline".into(),
+            extents: Vec::new(),
+        };
+        assert!(extents(&object).contains("inline: its bytes are within the index"));
+    }
+}

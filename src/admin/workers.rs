@@ -1,0 +1,97 @@
+//! `martlet admin workers`: the workers of every process that the asked ones know of.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use clap::Args;
+
+use super::ask::Server;
+use super::wire::{self, WorkersOf};
+use crate::failure::Failure;
+
+/// Whom to ask about workers.
+#[derive(Args, Debug)]
+pub(super) struct WorkersArgs {
+    /// Admin address of a process, such as `<http://10.0.0.1:6301>`; repeat it for several [default:
+    /// --admin-address]. Any member of a cluster knows of the workers of all
+    #[arg(long = "url", value_name = "URL")]
+    urls: Vec<AdminUrl>,
+}
+
+/// An admin address, as people paste it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AdminUrl(SocketAddr);
+
+impl FromStr for AdminUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+        address.parse().map(Self).map_err(|_| {
+            format!("\"{text}\" is no admin address: write http://HOST:PORT, the host as a number")
+        })
+    }
+}
+
+impl WorkersArgs {
+    /// Asks all of them, or else the one that admin commands usually ask.
+    pub(super) fn ask(
+        &self,
+        usual: SocketAddr,
+        server: impl Fn(SocketAddr) -> Result<Server, Failure>,
+    ) -> Result<Vec<WorkersOf>, Failure> {
+        let addresses: Vec<SocketAddr> = match self.urls.as_slice() {
+            [] => vec![usual],
+            urls => urls.iter().map(|url| url.0).collect(),
+        };
+        let mut told = Vec::new();
+        for address in addresses {
+            told.extend(server(address)?.ask::<Vec<WorkersOf>>(wire::WORKERS, &[])?);
+        }
+        Ok(merge(told))
+    }
+}
+
+/// The freshest word of each process.
+fn merge(told: Vec<WorkersOf>) -> Vec<WorkersOf> {
+    let mut known: BTreeMap<String, WorkersOf> = BTreeMap::new();
+    for one in told {
+        let older = known.get(&one.process).map(|other| other.heard_ms_ago);
+        if older.is_none_or(|older| one.heard_ms_ago < older) {
+            known.insert(one.process.clone(), one);
+        }
+    }
+    known.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_as_they_are_pasted() {
+        let address = AdminUrl(SocketAddr::from(([10, 0, 0, 1], 6301)));
+        for text in ["http://10.0.0.1:6301", "10.0.0.1:6301", "http://10.0.0.1:6301/"] {
+            assert_eq!(text.parse(), Ok(address));
+        }
+        for text in ["", "https://10.0.0.1:6301", "n1:6301", "http://10.0.0.1"] {
+            assert!(text.parse::<AdminUrl>().unwrap_err().contains("http://HOST:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_several_know_of_is_told_once() {
+        let word = |process: &str, heard_ms_ago| WorkersOf {
+            process: process.into(),
+            heard_ms_ago,
+            workers: Vec::new(),
+        };
+        let merged = merge(vec![
+            word("replicator r1", Some(900)),
+            word("replicator r2", Some(3)),
+            word("replicator r1", None),
+        ]);
+        assert_eq!(merged, [word("replicator r1", None), word("replicator r2", Some(3))]);
+    }
+}

@@ -1,0 +1,202 @@
+//! The cluster as this process sees it: every node is asked what it says of itself, and of whom it
+//! has heard.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use martlet_protocol::DeviceId;
+use martlet_protocol::http::RingTags;
+use martlet_ring::Ring;
+use tokio::time::timeout;
+
+use super::Member;
+use super::nodes::Node;
+use super::report::{StatusAnswer, freshest};
+use super::rings::RingName;
+use super::routes::{self, line};
+use crate::admin::wire::outlook::{Capacity, RingSpread};
+use crate::admin::wire::{MemberLine, MovesLine, NodeLine, ProcessReport, RingLine, WorkersOf};
+use crate::outlook;
+use crate::outlook::capacity::Told;
+
+/// How long a node may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Everybody, as this process sees them.
+pub(crate) struct View {
+    /// The storage nodes, by name.
+    pub(crate) nodes: Vec<NodeLine>,
+    /// The other processes, by role and name.
+    pub(crate) members: Vec<MemberLine>,
+}
+
+impl Member {
+    /// Asks every node how it is. `own` is what this process says of itself.
+    pub(crate) async fn look_around(&self, own: &ProcessReport) -> View {
+        let nodes = self.nodes.all();
+        let answers = join_all(nodes.iter().map(|node| ask(node))).await;
+        let mut heard = self.reports.heard();
+        let mut lines = Vec::new();
+        for (node, answer) in nodes.iter().zip(answers) {
+            let (report, theirs) = answer.map_or((None, Vec::new()), |it| (Some(it.own), it.heard));
+            heard.extend(theirs);
+            lines.push(NodeLine { report, ..self.node_line(node) });
+        }
+        match self.nodes.own() {
+            Some(name) => lines.push(self.own_line(name, own)),
+            None => heard.push(MemberLine { heard_ms_ago: 0, report: own.clone() }),
+        }
+        lines.sort_by(|a, b| a.name.cmp(&b.name));
+        View { nodes: lines, members: freshest(heard) }
+    }
+
+    /// The rings that this process has.
+    pub(crate) fn ring_lines(&self) -> Vec<RingLine> {
+        self.keeper.rings().tags().into_iter().map(line).collect()
+    }
+
+    /// The replicas of each ring that are on their way, and how far the index has come.
+    pub(crate) fn moves(&self, view: &View) -> Vec<MovesLine> {
+        let (rings, term) = (self.keeper.rings(), self.keeper.term());
+        let told = view.told().into_iter();
+        let joined = told.map(|it| (DeviceId(it.device.device), it.device.joined)).collect();
+        let line = |(name, ring): (RingName, &Arc<Ring>)| {
+            let line = outlook::moves(&name.to_string(), ring)?;
+            let is_index = name == RingName::Index;
+            let change = is_index.then(|| outlook::change(ring, term, &joined));
+            Some(MovesLine { change, ..line })
+        };
+        rings.named().filter_map(line).collect()
+    }
+
+    /// How well each ring spreads what it places.
+    pub(crate) fn spread(&self) -> Vec<RingSpread> {
+        let rings = self.keeper.rings();
+        rings.named().map(|(name, ring)| outlook::spread::of(&name.to_string(), ring)).collect()
+    }
+
+    /// How full the cluster is and will be.
+    pub(crate) fn capacity(&self, view: &View) -> Capacity {
+        let rings = self.keeper.rings();
+        let data: Vec<Arc<_>> = rings.data().map(|(_, ring)| ring.clone()).collect();
+        outlook::capacity::project(&data, &view.told(), view.silent())
+    }
+
+    fn node_line(&self, node: &Node) -> NodeLine {
+        let history = &node.history;
+        let figures = history.figures();
+        let rings = history.rings();
+        NodeLine {
+            name: node.name.clone(),
+            address: node.backend.address().to_owned(),
+            answers: history.answers(),
+            heard_ms_ago: history.silent_for().map(ms),
+            replies: figures.replies,
+            silences: figures.silences,
+            latency_us: figures.latency_us,
+            clock_ahead_ms: self.clock.ahead_ms(&node.name),
+            rings: rings.iter().flat_map(RingTags::iter).map(line).collect(),
+            report: None,
+        }
+    }
+
+    /// The node that this process is.
+    fn own_line(&self, name: &str, own: &ProcessReport) -> NodeLine {
+        let rings = self.keeper.rings();
+        NodeLine {
+            name: name.to_owned(),
+            address: rings.addresses().get(name).cloned().unwrap_or_default(),
+            answers: true,
+            heard_ms_ago: Some(0),
+            clock_ahead_ms: Some(own.clock_ahead_ms),
+            rings: own.rings.clone(),
+            report: Some(own.clone()),
+            ..NodeLine::default()
+        }
+    }
+}
+
+impl View {
+    /// The workers of every process that runs some.
+    pub(crate) fn workers(&self) -> Vec<WorkersOf> {
+        let with = self.members.iter().filter(|member| !member.report.workers.is_empty());
+        with.map(|MemberLine { heard_ms_ago, report }| WorkersOf {
+            process: report.role.clone(),
+            heard_ms_ago: Some(*heard_ms_ago),
+            workers: report.workers.clone(),
+        })
+        .collect()
+    }
+
+    fn told(&self) -> Vec<Told> {
+        let told = |node: &NodeLine| {
+            let name = node.name.clone();
+            let devices = node.report.as_ref().map(|report| report.devices.clone());
+            devices.into_iter().flatten().map(move |device| Told { node: name.clone(), device })
+        };
+        self.nodes.iter().flat_map(told).collect()
+    }
+
+    fn silent(&self) -> Vec<String> {
+        let silent = self.nodes.iter().filter(|node| node.report.is_none());
+        silent.map(|node| node.name.clone()).collect()
+    }
+}
+
+async fn ask(node: &Node) -> Option<StatusAnswer> {
+    let told = match timeout(PATIENCE, node.backend.get(routes::STATUS)).await {
+        Ok(Ok(bytes)) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("it took too long".to_owned()),
+    };
+    told.inspect_err(|error| {
+        tracing::debug!(node = node.name, error, "a node does not say how it is");
+    })
+    .ok()
+}
+
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::wire::{DeviceLine, WorkerLine};
+
+    fn view() -> View {
+        let device = DeviceLine { device: 7, ..DeviceLine::default() };
+        let report =
+            ProcessReport { devices: vec![device], ..ProcessReport::of("storage node n1") };
+        let node =
+            |name: &str, report| NodeLine { name: name.into(), report, ..NodeLine::default() };
+        let busy = ProcessReport {
+            workers: vec![WorkerLine { worker: "sync".into(), ..WorkerLine::default() }],
+            ..ProcessReport::of("replicator r1")
+        };
+        let member = |report| MemberLine { heard_ms_ago: 4, report };
+        View {
+            nodes: vec![node("n1", Some(report)), node("n2", None)],
+            members: vec![member(ProcessReport::of("proxy p1")), member(busy)],
+        }
+    }
+
+    #[test]
+    fn who_says_nothing_of_its_devices_is_named() {
+        let view = view();
+        let told = view.told();
+        assert_eq!((told.len(), told[0].node.as_str(), told[0].device.device), (1, "n1", 7));
+        assert_eq!(view.silent(), ["n2"]);
+    }
+
+    #[test]
+    fn workers_come_with_the_process_that_runs_them() {
+        let workers = view().workers();
+        assert_eq!(workers.len(), 1);
+        assert_eq!(
+            (workers[0].process.as_str(), workers[0].heard_ms_ago),
+            ("replicator r1", Some(4))
+        );
+    }
+}

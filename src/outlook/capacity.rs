@@ -1,0 +1,233 @@
+//! How full devices are, how full they will be once replicas on their way have arrived, and how much
+//! can still be written.
+//!
+//! * What a replica weighs is the average of the device that gives it; of one that is silent, the
+//!   average of all. Entries count for nothing: they are small beside extents.
+//! * What has arrived on a device that holds nothing else is known, and counts as coming no more; of
+//!   others all that the rings say is taken to be still on its way.
+//! * New bytes go where the rings put them, until the first device passes its high-water mark; then to
+//!   handoffs, until no `replicas` distinct nodes have room (rule X5).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use martlet_protocol::DeviceId;
+use martlet_ring::Ring;
+
+use crate::admin::wire::DeviceLine;
+use crate::admin::wire::outlook::{Capacity, DeviceCapacity};
+
+/// A device that told how full it is, and its node.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) node: String,
+    pub(crate) device: DeviceLine,
+}
+
+/// What the data rings give a device.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    replicas: u64,
+    coming: u64,
+    going: u64,
+    bytes_in: f64,
+    bytes_out: f64,
+    /// Bytes that reach it for each byte of an object.
+    of_a_byte: f64,
+}
+
+/// How full the cluster of these data rings is and will be.
+pub(crate) fn project(data: &[Arc<Ring>], told: &[Told], silent: Vec<String>) -> Capacity {
+    let shares = shares(data, told);
+    let devices: Vec<DeviceCapacity> = told
+        .iter()
+        .map(|told| {
+            let share = shares.get(&DeviceId(told.device.device)).copied().unwrap_or_default();
+            line(told, share)
+        })
+        .collect();
+    let replicas = data.iter().map(|ring| ring.replicas()).max().unwrap_or(1);
+    let sum = |of: fn(&DeviceCapacity) -> u64| devices.iter().map(of).sum();
+    Capacity {
+        replicas: u64::try_from(replicas).unwrap_or(u64::MAX),
+        total_bytes: sum(|it| it.total_bytes),
+        used_bytes: sum(|it| it.used_bytes),
+        extent_bytes: sum(|it| it.extent_bytes),
+        writable_until_first_full_bytes: until_first_full(&devices, &shares),
+        writable_until_all_full_bytes: until_all_full(&devices, replicas),
+        warnings: devices.iter().filter_map(warning).collect(),
+        devices,
+        silent,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes are estimates here")]
+fn shares(data: &[Arc<Ring>], told: &[Told]) -> BTreeMap<DeviceId, Share> {
+    let mut shares: BTreeMap<DeviceId, Share> = BTreeMap::new();
+    for ring in data {
+        let part = 1.0 / (ring.partitions().count() as f64 * data.len() as f64);
+        for id in ring.partitions().flat_map(|partition| ring.primaries(partition)) {
+            let share = shares.entry(id).or_default();
+            share.replicas += 1;
+            share.of_a_byte += part;
+        }
+        for step in ring.moves() {
+            let to = ring.primaries(step.partition).nth(usize::from(step.replica));
+            if let Some(to) = to {
+                shares.entry(to).or_default().coming += 1;
+            }
+            shares.entry(step.previous).or_default().going += 1;
+        }
+    }
+    let sizes = Sizes::new(&shares, told);
+    for step in data.iter().flat_map(|ring| ring.moves().iter().map(move |step| (ring, step))) {
+        let (ring, step) = step;
+        let bytes = sizes.of(step.previous);
+        if let Some(to) = ring.primaries(step.partition).nth(usize::from(step.replica)) {
+            shares.entry(to).or_default().bytes_in += bytes;
+        }
+        shares.entry(step.previous).or_default().bytes_out += bytes;
+    }
+    shares
+}
+
+/// Bytes of one replica on each device.
+struct Sizes {
+    known: BTreeMap<DeviceId, f64>,
+    average: f64,
+}
+
+impl Sizes {
+    #[expect(clippy::cast_precision_loss, reason = "bytes are estimates here")]
+    fn new(shares: &BTreeMap<DeviceId, Share>, told: &[Told]) -> Self {
+        let (mut known, mut bytes, mut replicas) = (BTreeMap::new(), 0.0, 0.0);
+        for Told { device, .. } in told {
+            let id = DeviceId(device.device);
+            let share = shares.get(&id).copied().unwrap_or_default();
+            let held = (share.replicas + share.going).saturating_sub(share.coming) as f64;
+            if held > 0.0 {
+                known.insert(id, device.extent_bytes as f64 / held);
+                bytes += device.extent_bytes as f64;
+                replicas += held;
+            }
+        }
+        Self { known, average: if replicas > 0.0 { bytes / replicas } else { 0.0 } }
+    }
+
+    fn of(&self, device: DeviceId) -> f64 {
+        self.known.get(&device).copied().unwrap_or(self.average)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes are estimates here, and never below zero"
+)]
+fn line(Told { node, device }: &Told, share: Share) -> DeviceCapacity {
+    let (mut bytes_in, bytes_out) = (share.bytes_in.round() as u64, share.bytes_out.round() as u64);
+    if share.coming >= share.replicas {
+        bytes_in = bytes_in.saturating_sub(device.extent_bytes);
+    }
+    let used = device.used_bytes;
+    let come = used.saturating_add(bytes_in);
+    let of_total = |bytes: u64| of(bytes, device.total_bytes);
+    DeviceCapacity {
+        device: device.device,
+        node: node.clone(),
+        name: device.name.clone(),
+        total_bytes: device.total_bytes,
+        used_bytes: used,
+        extent_bytes: device.extent_bytes,
+        reserve_bytes: device.reserve_bytes,
+        replicas: share.replicas,
+        replicas_coming: share.coming,
+        replicas_going: share.going,
+        bytes_in,
+        bytes_out,
+        fullness: of_total(used),
+        fullness_projected: of_total(come.saturating_sub(bytes_out.min(device.extent_bytes))),
+        fullness_peak: of_total(come),
+        high_water: of_total(device.total_bytes.saturating_sub(device.reserve_bytes)),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share")]
+fn of(bytes: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { bytes as f64 / total as f64 }
+}
+
+/// Bytes that it takes beyond what it will hold.
+fn room(device: &DeviceCapacity) -> u64 {
+    let out = device.bytes_out.min(device.extent_bytes);
+    let projected = device.used_bytes.saturating_add(device.bytes_in).saturating_sub(out);
+    device.total_bytes.saturating_sub(device.reserve_bytes).saturating_sub(projected)
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes are estimates here, and never below zero"
+)]
+fn until_first_full(devices: &[DeviceCapacity], shares: &BTreeMap<DeviceId, Share>) -> u64 {
+    let taken = |device: &DeviceCapacity| {
+        let of_a_byte = shares.get(&DeviceId(device.device)).map_or(0.0, |share| share.of_a_byte);
+        (of_a_byte > 0.0).then(|| room(device) as f64 / of_a_byte)
+    };
+    let least = devices.iter().filter_map(taken).fold(f64::INFINITY, f64::min);
+    if least.is_finite() { least as u64 } else { 0 }
+}
+
+/// The most bytes of which each of `replicas` distinct nodes, or devices where there are fewer nodes,
+/// can hold a copy.
+fn until_all_full(devices: &[DeviceCapacity], replicas: usize) -> u64 {
+    let mut nodes: BTreeMap<&str, u64> = BTreeMap::new();
+    for device in devices {
+        let room = room(device);
+        let node = nodes.entry(&device.node).or_default();
+        *node = node.saturating_add(room);
+    }
+    let rooms: Vec<u64> = if nodes.len() >= replicas {
+        nodes.into_values().collect()
+    } else {
+        devices.iter().map(room).collect()
+    };
+    let copies = replicas.max(1) as u128;
+    // No node holds two copies of a byte.
+    let fits = |bytes: u64| {
+        let held: u128 = rooms.iter().map(|room| u128::from(bytes.min(*room))).sum();
+        held >= copies * u128::from(bytes)
+    };
+    let all: u128 = rooms.iter().map(|room| u128::from(*room)).sum();
+    let (mut low, mut high) = (0, u64::try_from(all / copies).unwrap_or(u64::MAX));
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if fits(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+fn warning(device: &DeviceCapacity) -> Option<String> {
+    let DeviceCapacity { fullness, fullness_projected, fullness_peak, high_water, .. } = device;
+    let (when, full) = match device {
+        _ if fullness > high_water => ("is", fullness),
+        _ if fullness_projected > high_water => ("will be", fullness_projected),
+        _ if device.replicas_coming > 0 && fullness_peak > high_water => {
+            ("may on the way be", fullness_peak)
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "d{} ({}/{}) {when} {:.1} % full, above its high-water mark of {:.1} %: it takes no new bytes \
+         then; add devices, or give it less weight",
+        device.device,
+        device.node,
+        device.name,
+        full * 100.0,
+        high_water * 100.0
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! How well the rings in use spread what they place.
+
+use martlet_ring::{DeviceFigures, Figures, Ring};
+
+use crate::admin::wire::outlook::{Crowded, DeviceSpread, RingSpread};
+
+/// Devices and places that are named.
+const NAMED: usize = 10;
+
+/// How well a ring spreads what it places.
+pub(crate) fn of(name: &str, ring: &Ring) -> RingSpread {
+    let Figures { balance, dispersion, mut devices, crowded } = Figures::of_ring(ring);
+    devices.sort_by(|a, b| b.balance.abs().total_cmp(&a.balance.abs()).then(a.id.cmp(&b.id)));
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    let place = |figures: &DeviceFigures| {
+        ring.device(figures.id).map(ToString::to_string).unwrap_or_default()
+    };
+    RingSpread {
+        ring: name.to_owned(),
+        epoch: ring.epoch(),
+        partitions: count(ring.partitions().count()),
+        replicas: ring.replicas_exact(),
+        devices: count(devices.len()),
+        balance,
+        dispersion,
+        replicas_moving: count(ring.moves().len()),
+        worst: devices
+            .iter()
+            .take(NAMED)
+            .map(|figures| DeviceSpread {
+                device: figures.id.0,
+                place: place(figures),
+                replicas: figures.parts.into(),
+                desired: figures.desired,
+                deviation: figures.balance,
+            })
+            .collect(),
+        crowded: crowded
+            .into_iter()
+            .take(NAMED)
+            .map(|it| Crowded {
+                place: it.place,
+                replicas_max: it.most.into(),
+                partitions: it.partitions.into(),
+            })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::DeviceId;
+
+    use super::*;
+    use crate::membership::rings::testing::{builder, device, next, ring};
+
+    #[test]
+    fn even_rings_are_balanced_and_dispersed() {
+        let spread = of("index", &ring(0, 3));
+        assert_eq!((spread.partitions, spread.devices, spread.replicas_moving), (16, 3, 0));
+        assert!(spread.balance.abs() < 1e-9 && spread.dispersion.abs() < 1e-9, "{spread:?}");
+        assert!(spread.crowded.is_empty() && spread.worst.len() == 3);
+    }
+
+    #[test]
+    fn nodes_that_hold_two_replicas_of_a_partition_are_named() {
+        // By its weight the third node gets hardly anything, so the others hold two of most.
+        let mut uneven = builder(0, 3);
+        uneven.set_weight(DeviceId(2), 0.1).unwrap();
+        for node in [1, 2] {
+            uneven.add(device(node, "d2")).unwrap();
+        }
+        let spread = of("data-0", &next(&mut uneven));
+        assert!(spread.dispersion > 10.0, "{spread:?}");
+        assert!(spread.crowded.iter().any(|it| it.place.starts_with("r1z")), "{spread:?}");
+        assert!(spread.worst[0].deviation.abs() >= spread.worst[4].deviation.abs());
+    }
+}

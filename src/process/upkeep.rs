@@ -1,0 +1,147 @@
+//! How the background workers keep what lasts whole: settings of every role that runs them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_replicator::{AuditOptions, FileCursors, ReplicateOptions, UpkeepOptions};
+use serde::{Deserialize, Deserializer};
+
+use super::folder::DataFolder;
+use super::settings::{number_from, span};
+use crate::failure::Failure;
+use crate::units::Size;
+
+/// For tests only: tombstones and uploads are old after so many milliseconds.
+const TEST_RECLAIM_AGE_MS: &str = "MARTLET_TEST_RECLAIM_AGE_MS";
+/// Where the workers remember how far they are, in the data folder.
+const CURSORS: &str = "cursors";
+/// Younger tombstones may still be met by writes from before them: those are refused when they are
+/// ten minutes old, by clocks that may be minutes off (rule T2).
+const RECLAIM_AGE_MIN: Duration = Duration::from_hours(1);
+
+/// What is told of upkeep.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default)]
+pub(crate) struct UpkeepSettings {
+    /// How old a tombstone is before it is collected (rule T1), and how long a device may be away
+    /// without losing its votes (rule G1).
+    #[serde(deserialize_with = "span")]
+    reclaim_age: Duration,
+    /// How old an upload is that nobody has completed before it is given up; none means never.
+    #[serde(deserialize_with = "maybe_span")]
+    upload_age: Option<Duration>,
+    /// Bytes that are read and verified in a second.
+    audit_rate: Size,
+    /// Bytes of extents that are copied in a second at most; none means as many as clients leave.
+    replicate_rate: Option<Size>,
+}
+
+impl Default for UpkeepSettings {
+    fn default() -> Self {
+        let UpkeepOptions { audit, reclaim_age, upload_age, .. } = UpkeepOptions::default();
+        Self {
+            reclaim_age,
+            upload_age,
+            audit_rate: Size(audit.bytes_per_second),
+            replicate_rate: None,
+        }
+    }
+}
+
+fn maybe_span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    span(deserializer).map(Some)
+}
+
+impl UpkeepSettings {
+    /// The names of these settings.
+    pub(crate) const NAMES: [&str; 4] =
+        ["reclaim_age", "upload_age", "audit_rate", "replicate_rate"];
+
+    /// Refuses what makes no sense.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let youngest = self.upload_age.unwrap_or(self.reclaim_age).min(self.reclaim_age);
+        if youngest < RECLAIM_AGE_MIN {
+            return Err(Failure::usage(
+                "reclaim_age and upload_age start at 1h: a deleted object could come back by a late \
+                 write, and an upload end while its client goes on",
+            ));
+        }
+        if self.audit_rate.0 == 0 || self.replicate_rate == Some(Size(0)) {
+            return Err(Failure::usage(
+                "audit_rate and replicate_rate are bytes in a second, such as 20MiB: at 0 nothing \
+                 would ever be found or mended",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the workers of a process are told, which keeps its cursors in `folder`. In a hurry,
+    /// extents are left to their writers for no longer than that, and audited again as soon.
+    pub(crate) fn options(
+        &self,
+        folder: &DataFolder,
+        hurry: Option<Duration>,
+    ) -> Result<UpkeepOptions, Failure> {
+        let test_age = number_from(TEST_RECLAIM_AGE_MS)?.map(Duration::from_millis);
+        let usual = UpkeepOptions::default();
+        let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        Ok(UpkeepOptions {
+            audit: AuditOptions {
+                bytes_per_second: self.audit_rate.0,
+                rest: hurry.unwrap_or(usual.audit.rest),
+            },
+            replicate: ReplicateOptions {
+                young_ms: hurry.map_or(usual.replicate.young_ms, ms),
+                bytes_per_second_max: self.replicate_rate.map(|Size(bytes)| bytes),
+            },
+            reclaim_age: test_age.unwrap_or(self.reclaim_age),
+            upload_age: test_age.or(self.upload_age),
+            cursors: Arc::new(FileCursors::open(folder.join(CURSORS))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_upkeep_setting_has_a_name() {
+        let printed = format!("{:#?}", UpkeepSettings::default());
+        let fields =
+            printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
+        let fields = fields.filter_map(|line| line.trim().split_once(':'));
+        assert_eq!(fields.map(|(name, _)| name).collect::<Vec<_>>(), UpkeepSettings::NAMES);
+    }
+
+    #[test]
+    fn t1_ages_at_which_the_deleted_could_come_back_are_refused() {
+        let settings = UpkeepSettings::default();
+        assert!(settings.check().is_ok());
+        for (reclaim_min, upload_min) in [(59, 90), (90, 59), (0, 0)] {
+            let young = UpkeepSettings {
+                reclaim_age: Duration::from_mins(reclaim_min),
+                upload_age: Some(Duration::from_mins(upload_min)),
+                ..settings.clone()
+            };
+            assert!(young.check().unwrap_err().to_string().contains("start at 1h"));
+        }
+        let still = UpkeepSettings { replicate_rate: Some(Size(0)), ..settings };
+        assert!(still.check().unwrap_err().to_string().contains("bytes in a second"));
+    }
+
+    #[test]
+    fn cursors_lie_in_the_data_folder_and_a_hurry_leaves_writers_less_time() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(place.path()).unwrap();
+        let settings =
+            UpkeepSettings { replicate_rate: Some(Size(7)), ..UpkeepSettings::default() };
+        let options = settings.options(&folder, Some(Duration::from_millis(5))).unwrap();
+        assert_eq!(options.replicate.young_ms, 5);
+        assert_eq!(options.replicate.bytes_per_second_max, Some(7));
+        options.cursors.save("audit", "d1 x");
+        let again = settings.options(&folder, None).unwrap();
+        assert_eq!(again.cursors.load("audit").as_deref(), Some("d1 x"));
+        assert_eq!(again.replicate.young_ms, ReplicateOptions::default().young_ms);
+    }
+}
