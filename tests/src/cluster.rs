@@ -2,43 +2,44 @@
 //! written here, on rings that are made here.
 //!
 //! * [`Plan`] says how many of each, and whether every process is a host of its own with cables to
-//!   cut ([`Network`]) or all share the loopback device.
+//!   cut ([`Network`]) or all share the loopback device; and whether nodes have disks of their own
+//!   to fill up and to cut the power of ([`Image`]).
 //! * [`Member`] is one process: to kill, to pause, to start again.
 //! * [`rings`]: the rings, and newer ones later.
+//! * [`census`]: an independent count of what lies where.
+//! * `held`: what devices hold, asked of the nodes themselves.
 //! * [`internal`]: requests to an internal port, signed by the test itself.
 //!
 //! Addresses belong to this test process alone: a block of 127.0.0.0/8, or a subnet. Processes are
 //! killed and folders removed when a [`Cluster`] is dropped; when a test panics, the ends of their
 //! logs are printed.
 
+mod build;
+pub mod census;
+mod held;
 pub mod internal;
 mod member;
 pub mod rings;
 
-use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use tempfile::TempDir;
 
+use build::{Build, Place};
 pub use member::{Member, Role};
 use rings::RingMaker;
 
-use crate::network::{Host, Network};
-use crate::s3::{ACCESS_KEY, S3, SECRET_KEY};
+use crate::image::Image;
+use crate::network::Network;
+use crate::s3::S3;
 
-const INTERNAL_PORT: u16 = 20_000;
-const S3_PORT: u16 = 21_000;
-const ADMIN_PORT: u16 = 22_000;
 /// What the key file says.
 pub const CLUSTER_KEY: &str = "6d6172746c65742d746573742d636c75737465722d6b65792d6d6172746c6574";
-
-static CLUSTERS: AtomicU32 = AtomicU32::new(0);
 
 /// How a cluster is to be.
 #[derive(Clone, Debug)]
@@ -53,26 +54,57 @@ pub struct Plan {
     pub replicators: bool,
     /// Lines for the settings file of every proxy.
     pub proxy_settings: String,
+    /// Variables for everybody.
+    pub environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        let proxy_settings = String::new();
-        Self { nodes: 4, devices: 1, proxies: 3, replicators: true, proxy_settings }
+        Self {
+            nodes: 4,
+            devices: 1,
+            proxies: 3,
+            replicators: true,
+            proxy_settings: String::new(),
+            environment: Vec::new(),
+        }
     }
 }
 
 impl Plan {
+    /// One whose workers look again ten times a second, and in which garbage is due at once.
+    pub fn in_a_hurry() -> Self {
+        let environment = vec![("MARTLET_TEST_RECLAIM_GRACE_MS", "100")];
+        Self { environment, ..Self::default() }
+    }
+
     /// Starts it, with all addresses on the loopback device.
     pub async fn start(&self) -> Cluster {
-        Cluster::start(self, None).await
+        Cluster::start(self, None, Vec::new()).await
+    }
+
+    /// Starts it with disks of so many MiB for the first nodes, or says loudly that this can't be
+    /// done.
+    pub async fn start_on_disks(&self, test: &str, sizes_mib: &[u64]) -> Option<Cluster> {
+        let disks = disks(test, sizes_mib)?;
+        Some(Cluster::start(self, None, disks).await)
+    }
+
+    /// Starts it with both: hosts with cables to cut, and disks to take away.
+    pub async fn start_on_machines(&self, test: &str, sizes_mib: &[u64]) -> Option<Cluster> {
+        let (network, disks) = (Network::new(test)?, disks(test, sizes_mib)?);
+        Some(Cluster::start(self, Some(network), disks).await)
     }
 
     /// Starts it with a network namespace for each process, or says loudly that this can't be done.
     pub async fn start_on_hosts(&self, test: &str) -> Option<Cluster> {
         let network = Network::new(test)?;
-        Some(Cluster::start(self, Some(network)).await)
+        Some(Cluster::start(self, Some(network), Vec::new()).await)
     }
+}
+
+fn disks(test: &str, sizes_mib: &[u64]) -> Option<Vec<Image>> {
+    sizes_mib.iter().map(|mib| Image::new(test, *mib)).collect()
 }
 
 /// Running processes. The order of its parts is the order in which they go.
@@ -86,26 +118,46 @@ pub struct Cluster {
     pub replicators: Vec<Member>,
     /// The rings.
     pub rings: RingMaker,
-    network: Option<Network>,
+    plan: Plan,
+    place: Place,
     folder: TempDir,
 }
 
 impl Cluster {
-    async fn start(plan: &Plan, network: Option<Network>) -> Self {
+    async fn start(plan: &Plan, network: Option<Network>, disks: Vec<Image>) -> Self {
         let folder = tempfile::Builder::new().prefix("martlet-cluster-").tempdir().unwrap();
         let key = folder.path().join("cluster.key");
         fs::write(&key, format!("{CLUSTER_KEY}\n")).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
-        let mut build = Build { plan, place: Place::new(network), folder: folder.path() };
+        let (place, disks) = (Place::new(network), disks.into_iter());
+        let mut build = Build { plan, place, folder: folder.path(), disks };
         let nodes: Vec<Member> = (1..=plan.nodes).map(|number| build.node(number)).collect();
         let rings = RingMaker::new(folder.path(), &nodes, plan.devices);
         let proxies = (1..=plan.proxies).map(|number| build.proxy(number)).collect();
         let replicators = if plan.replicators { plan.nodes } else { 0 };
         let replicators = (1..=replicators).map(|number| build.replicator(number)).collect();
-        let network = build.place.network;
-        let mut cluster = Self { nodes, proxies, replicators, rings, network, folder };
+        let (plan, place) = (plan.clone(), build.place);
+        let mut cluster = Self { nodes, proxies, replicators, rings, plan, place, folder };
         cluster.start_all().await;
         cluster
+    }
+
+    /// Adds nodes, which are not running yet, to zones of new rings. They find these when they
+    /// start; the others have to be handed them. Each brings its replicator.
+    pub fn add_nodes(&mut self, zones: &[u32]) {
+        let before = self.nodes.len();
+        let (plan, folder, disks) = (&self.plan, self.folder.path(), Vec::new().into_iter());
+        let place = std::mem::take(&mut self.place);
+        let mut build = Build { plan, place, folder, disks };
+        for number in (before + 1)..=(before + zones.len()) {
+            self.nodes.push(build.node(number));
+            if plan.replicators {
+                self.replicators.push(build.replicator(number));
+            }
+        }
+        self.place = build.place;
+        let added: Vec<_> = zones.iter().copied().zip(&self.nodes[before..]).collect();
+        self.rings.add_nodes(&added, plan.devices);
     }
 
     /// Starts whatever is not running, and waits until all of it is ready.
@@ -141,7 +193,7 @@ impl Cluster {
 
     /// The cables, where every process is a host of its own.
     pub fn network(&self) -> &Network {
-        self.network.as_ref().expect("the cluster was started on hosts")
+        self.place.network.as_ref().expect("the cluster was started on hosts")
     }
 
     /// Where everything of this cluster lies.
@@ -175,79 +227,5 @@ impl Cluster {
             let line = log.lines().find(|line| line.contains("panicked at"));
             assert!(line.is_none(), "{}: {}", member.name, line.unwrap_or_default());
         }
-    }
-}
-
-/// Where processes get their addresses.
-struct Place {
-    network: Option<Network>,
-    loopback: Ipv4Addr,
-}
-
-impl Place {
-    fn new(network: Option<Network>) -> Self {
-        let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
-        let [.., a, b, c] = std::process::id().wrapping_mul(64).wrapping_add(number).to_be_bytes();
-        Self { network, loopback: Ipv4Addr::new(127, a, b, c.max(2)) }
-    }
-
-    fn host(&mut self, name: &str) -> (Option<Host>, Ipv4Addr) {
-        match &mut self.network {
-            Some(network) => {
-                let host = network.add(name);
-                let address = host.address;
-                (Some(host), address)
-            }
-            None => (None, self.loopback),
-        }
-    }
-}
-
-/// Makes members: their folders, their settings, their addresses.
-struct Build<'a> {
-    plan: &'a Plan,
-    place: Place,
-    folder: &'a Path,
-}
-
-impl Build<'_> {
-    fn node(&mut self, number: usize) -> Member {
-        let mut member = self.member(Role::StorageNode, &format!("n{number}"), INTERNAL_PORT);
-        let mut devices = String::new();
-        for device in 1..=self.plan.devices {
-            let path = member.device(device);
-            fs::create_dir_all(&path).unwrap();
-            writeln!(devices, "d{device} = \"{}\"", path.display()).unwrap();
-        }
-        let address = member.address;
-        member.configure(&format!(
-            "internal_address = \"{address}\"\nreserve = \"16MiB\"\n[devices]\n{devices}"
-        ));
-        member
-    }
-
-    fn proxy(&mut self, number: usize) -> Member {
-        let mut member = self.member(Role::Proxy, &format!("p{number}"), S3_PORT);
-        let more = &self.plan.proxy_settings;
-        member.configure(&format!("s3_address = \"{}\"\n{more}", member.address));
-        member.set("MARTLET_ROOT_ACCESS_KEY", ACCESS_KEY);
-        member.set("MARTLET_ROOT_SECRET_KEY", SECRET_KEY);
-        member
-    }
-
-    fn replicator(&mut self, number: usize) -> Member {
-        let mut member = self.member(Role::Replicator, &format!("r{number}"), 0);
-        member.configure(&format!("nodes = [\"n{number}\"]\n"));
-        member
-    }
-
-    fn member(&mut self, role: Role, name: &str, port: u16) -> Member {
-        let folder: PathBuf = self.folder.join(name);
-        fs::create_dir_all(&folder).unwrap();
-        let (host, ip) = self.place.host(name);
-        let number: u16 = name[1..].parse().unwrap();
-        let admin = ADMIN_PORT + number + 100 * role as u16;
-        let address = SocketAddr::from((ip, if port == 0 { 0 } else { port + number }));
-        Member::new(role, name, folder, host, [address, (ip, admin).into()])
     }
 }

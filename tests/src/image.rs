@@ -1,9 +1,13 @@
 //! Small ext4 file systems in files, to be filled, broken and taken away.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+
+/// What room is taken by.
+const PIECE: u64 = 64 << 10;
 
 /// A file system that is mounted while this lives.
 #[derive(Debug)]
@@ -55,10 +59,45 @@ impl Image {
 
     /// Cuts its power: what was not synced is gone, and every later call fails with EIO.
     pub fn cut_power(&self) -> bool {
+        Self::cut_all_power([self])
+    }
+
+    /// Cuts the power of several at the same moment.
+    pub fn cut_all_power<'a>(images: impl IntoIterator<Item = &'a Self>) -> bool {
         // EXT4_IOC_SHUTDOWN with EXT4_GOING_FLAGS_NOLOGFLUSH.
         let script = "import fcntl, os, struct, sys\n\
-            fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
-        run("python3", &["-c", script, self.path().to_str().unwrap()])
+            for it in [os.open(path, os.O_RDONLY) for path in sys.argv[1:]]:\n    \
+            fcntl.ioctl(it, 0x8004587d, struct.pack('I', 2))";
+        let paths: Vec<PathBuf> = images.into_iter().map(Self::path).collect();
+        let paths = paths.iter().map(|path| path.to_str().unwrap());
+        run("python3", &["-c", script].into_iter().chain(paths).collect::<Vec<_>>())
+    }
+
+    /// Bytes that are free.
+    pub fn free_bytes(&self) -> u64 {
+        let state = rustix::fs::statvfs(self.path()).unwrap();
+        state.f_bavail * state.f_frsize
+    }
+
+    /// Lets a foreign file take all room but so many bytes.
+    pub fn fill_up_to(&self, left_bytes: u64) {
+        let mut file = File::create(self.filler()).unwrap();
+        while let Some(bytes) = self.free_bytes().checked_sub(left_bytes).filter(|it| *it >= PIECE)
+        {
+            let piece = vec![1; usize::try_from(bytes.min(64 * PIECE)).unwrap()];
+            file.write_all(&piece).unwrap();
+            // What is not on disk yet is not counted yet.
+            file.sync_all().unwrap();
+        }
+    }
+
+    /// Takes the foreign file away.
+    pub fn give_room(&self) {
+        std::fs::remove_file(self.filler()).unwrap();
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.path().join("filler")
     }
 }
 

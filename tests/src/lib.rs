@@ -9,7 +9,9 @@
 //! * [`history`]: what must be true of objects after a load that was cut off.
 //! * [`image`]: small file systems to be filled, broken and taken away.
 //! * [`network`]: hosts in namespaces of their own, and cables to cut between them.
+//! * [`probe`]: a cluster under load, and what clients meet while something is wrong with it.
 //! * [`process`]: what the kernel knows of a process.
+//! * [`throttle`]: a disk that is slow for one process.
 //! * [`upload`]: a multipart upload, part by part.
 //! * [`workspace`]: the repository's files and crates.
 //!
@@ -22,10 +24,12 @@ pub mod cluster;
 pub mod history;
 pub mod image;
 pub mod network;
+pub mod probe;
 pub mod process;
 pub mod recorded;
 pub mod s3;
 pub mod server;
+pub mod throttle;
 pub mod upload;
 pub mod workspace;
 

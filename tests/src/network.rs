@@ -47,10 +47,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// A command that runs in its namespace, under its own process id.
+    /// A command that runs in its namespace, under its own process id. It sees the disks that
+    /// everybody sees, so that nobody else keeps one mounted that is to be taken away.
     pub fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace]).arg(program);
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={NAMES}/{}", self.namespace)).arg(program);
         command
     }
 }

@@ -8,6 +8,7 @@
 
 mod client;
 pub mod load;
+pub mod tally;
 mod ways;
 
 use std::collections::HashMap;

@@ -21,7 +21,11 @@ fn flags_and_settings_that_make_no_sense() {
     refuses(&Setup::new().flags(&["--s3-address", "here"]), 2, "here");
     refuses(&Setup::new().unset("MARTLET_ROOT_SECRET_KEY"), 2, "set both MARTLET_ROOT_ACCESS_KEY");
     refuses(&Setup::new().set("MARTLET_ROOT_SECRET_KEY", "short"), 2, "at least 8 characters");
-    refuses(&Setup::new().set("MARTLET_HEADER_TIMEOUT", "soon"), 2, "write 500ms, 30s, 5m or 1h");
+    refuses(
+        &Setup::new().set("MARTLET_HEADER_TIMEOUT", "soon"),
+        2,
+        "write 500ms, 30s, 5m, 1h or 7d",
+    );
     refuses(&Setup::new().flags(&["--config", "/no/such/file"]), 2, "/no/such/file");
     let setup = Setup::new();
     let file = setup.join("martlet.toml");

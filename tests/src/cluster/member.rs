@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 
+use crate::image::Image;
 use crate::network::Host;
 use crate::s3;
 use crate::server::binary;
@@ -54,6 +55,7 @@ pub struct Member {
     host: Option<Host>,
     environment: Vec<(String, String)>,
     process: Option<Child>,
+    disk: Option<Image>,
 }
 
 impl Member {
@@ -65,19 +67,34 @@ impl Member {
         host: Option<Host>,
         [address, admin_address]: [SocketAddr; 2],
     ) -> Self {
-        let (name, environment, process) = (name.to_owned(), Vec::new(), None);
-        Self { name, address, admin_address, role, folder, host, environment, process }
+        let (name, environment, process, disk) = (name.to_owned(), Vec::new(), None, None);
+        Self { name, address, admin_address, role, folder, host, environment, process, disk }
+    }
+
+    /// Keeps its devices, and what it remembers of its peers, on a disk of its own.
+    pub(super) fn put_on(&mut self, disk: Image) {
+        self.disk = Some(disk);
+    }
+
+    /// The disk that it has for its own.
+    pub fn disk(&self) -> &Image {
+        self.disk.as_ref().expect("it was given a disk")
+    }
+
+    /// Where everything lies that a node must keep.
+    fn kept(&self) -> PathBuf {
+        self.disk.as_ref().map_or_else(|| self.folder.clone(), Image::path)
     }
 
     /// Writes its settings: what all roles have, then these lines.
-    pub(super) fn configure(&mut self, lines: &str) {
-        let Self { name, admin_address, folder, .. } = self;
+    pub(super) fn configure(&self, lines: &str) {
+        let (data, Self { name, admin_address, folder, .. }) = (self.kept().join("data"), self);
         let cluster = folder.parent().unwrap();
         let quoted = |path: PathBuf| toml::Value::from(path.display().to_string()).to_string();
         let settings = format!(
             "name = \"{name}\"\ndata_dir = {}\nadmin_address = \"{admin_address}\"\n\
              cluster_key_file = {}\nrings = [{}, {}]\n{lines}",
-            quoted(folder.join("data")),
+            quoted(data),
             quoted(cluster.join("cluster.key")),
             quoted(cluster.join("index.ring")),
             quoted(cluster.join("data-0.ring")),
@@ -92,7 +109,7 @@ impl Member {
 
     /// The folder of a device, counted from 1.
     pub fn device(&self, number: usize) -> PathBuf {
-        self.folder.join(format!("d{number}"))
+        self.kept().join(format!("d{number}"))
     }
 
     /// Empties a device, as if its disk had been replaced. The process is not running.
@@ -189,6 +206,32 @@ impl Member {
         process.wait().unwrap();
     }
 
+    /// Ends it, whether it runs or has ended by itself.
+    pub fn end(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            drop(process.kill());
+            process.wait().unwrap();
+        }
+    }
+
+    /// Cuts the power of some at the same moment: their processes are gone, and what was not synced.
+    pub fn cut_power<'a>(members: impl IntoIterator<Item = &'a mut Self>) {
+        let mut members: Vec<&mut Self> = members.into_iter().collect();
+        assert!(Image::cut_all_power(members.iter().map(|it| it.disk())), "the power stays on");
+        for member in &mut members {
+            member.kill();
+            member.replug();
+        }
+    }
+
+    /// Brings its disk back after its power was cut and its process killed.
+    fn replug(&mut self) {
+        assert!(self.process.is_none(), "{} has its disk open", self.name);
+        let disk = self.disk.as_mut().expect("it was given a disk");
+        disk.unmount();
+        assert!(disk.mount(), "{} has lost its disk", self.name);
+    }
+
     /// Asks it to stop, and waits until it has.
     pub async fn stop(&mut self) {
         self.signal(Signal::TERM);
@@ -218,10 +261,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            drop(process.kill());
-            drop(process.wait());
-        }
+        self.end();
         if std::thread::panicking() {
             let log = self.logged();
             let lines: Vec<&str> = log.lines().collect();

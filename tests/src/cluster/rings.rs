@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use martlet_protocol::{Clock, PolicyId, SystemClock};
+use martlet_protocol::{Clock, DeviceId, PolicyId, SystemClock};
 use martlet_ring::{Builder, DeviceInfo, NewDevice, Node, Occasion, Ring, Settings};
 
 use super::Member;
@@ -39,8 +39,7 @@ impl RingMaker {
             builder
         };
         let maker = Self { folder: folder.to_owned(), index: made(1), data: made(2) };
-        maker.ring(INDEX).save(&maker.path(INDEX)).unwrap();
-        maker.ring(DATA).save(&maker.path(DATA)).unwrap();
+        maker.save();
         maker
     }
 
@@ -64,6 +63,57 @@ impl RingMaker {
         self.ring(name)
     }
 
+    /// Adds nodes with so many devices each to zones of both rings, all at once.
+    pub(super) fn add_nodes(&mut self, nodes: &[(u32, &Member)], devices: usize) {
+        self.change(|builder| {
+            for (zone, node) in nodes {
+                for device in 1..=devices {
+                    builder.add(new_device(*zone, node, device)).unwrap();
+                }
+            }
+        });
+    }
+
+    /// Lets a node hold nothing in the rings that come next.
+    pub fn drain_node(&mut self, node: &str) {
+        self.change(|builder| {
+            for id in devices_of(builder, node) {
+                builder.drain(id, 1).unwrap();
+            }
+        });
+    }
+
+    /// Takes a node out of the rings that come next.
+    pub fn remove_node(&mut self, node: &str) {
+        self.change(|builder| {
+            for id in devices_of(builder, node) {
+                builder.remove(id, true).unwrap();
+            }
+        });
+    }
+
+    /// Says that all moves are done: rings that follow remember no previous holders.
+    pub fn settle(&mut self) {
+        for builder in [&mut self.index, &mut self.data] {
+            builder.settle().unwrap();
+        }
+    }
+
+    /// Writes the newest rings where processes find them when they start.
+    fn save(&self) {
+        for name in [INDEX, DATA] {
+            self.ring(name).save(&self.path(name)).unwrap();
+        }
+    }
+
+    fn change(&mut self, change: impl Fn(&mut Builder)) {
+        for builder in [&mut self.index, &mut self.data] {
+            change(builder);
+            rebalance(builder);
+        }
+        self.save();
+    }
+
     fn builder(&self, name: &str) -> &Builder {
         if name == INDEX { &self.index } else { &self.data }
     }
@@ -78,6 +128,10 @@ fn settings() -> Settings {
         min_part_hours: 0,
         overload: 0.1,
     }
+}
+
+fn devices_of(builder: &Builder, node: &str) -> Vec<DeviceId> {
+    builder.devices().filter(|device| device.node.name == node).map(|device| device.id).collect()
 }
 
 fn new_device(zone: u32, node: &Member, device: usize) -> NewDevice {

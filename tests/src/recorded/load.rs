@@ -30,12 +30,14 @@ pub struct Load {
     pub pause: Duration,
     /// Whether conditional writes are among the calls.
     pub conditional: bool,
+    /// Whether no two write the same key, so that nobody loses a race and nothing may fail.
+    pub apart: bool,
 }
 
 impl Default for Load {
     fn default() -> Self {
         let pause = Duration::from_millis(5);
-        Self { clients: 9, keys: 12, pause, conditional: true }
+        Self { clients: 9, keys: 12, pause, conditional: true, apart: false }
     }
 }
 
@@ -57,7 +59,7 @@ impl Load {
         let start = |number| {
             let client = recorder.client(cluster, number);
             let chance = SmallRng::seed_from_u64(chance.random());
-            let worker = Worker { client, chance, load: *self, seen: Vec::new() };
+            let worker = Worker { client, number, chance, load: *self, seen: Vec::new() };
             tokio::spawn(worker.run(stop.clone()))
         };
         let clients = (0..self.clients).map(start).collect();
@@ -92,6 +94,7 @@ impl Running {
 
 struct Worker {
     client: Client,
+    number: usize,
     chance: SmallRng,
     load: Load,
     /// The values that it saw last, which it may name in conditions.
@@ -107,12 +110,12 @@ impl Worker {
     }
 
     async fn step(&mut self) {
-        let key = format!("k/{:02}", self.chance.random_range(0..self.load.keys));
+        let (what, key) = (self.chance.random_range(0..20), self.key());
         self.client.length = LENGTHS[self.chance.random_range(0..LENGTHS.len())];
         self.client.way = WAYS[self.chance.random_range(0..WAYS.len())];
         let seen = self.seen.iter().rfind(|(other, _)| *other == key).map(|(_, value)| *value);
         let conditional = self.load.conditional;
-        match (self.chance.random_range(0..20), seen) {
+        match (what, seen) {
             (0..4, _) => {
                 let (value, outcome) = self.client.put(&key).await;
                 self.note(&key, value, &outcome);
@@ -136,6 +139,14 @@ impl Worker {
                 }
             }
         }
+    }
+
+    fn key(&mut self) -> String {
+        let number = self.chance.random_range(0..self.load.keys);
+        if self.load.apart {
+            return format!("k/{:02}-{number:02}", self.number);
+        }
+        format!("k/{number:02}")
     }
 
     async fn list(&mut self) {

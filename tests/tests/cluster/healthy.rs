@@ -23,6 +23,9 @@ async fn r5_r7_mixed_load_is_linearizable() {
     assert!(unknown * 100 <= history.operations.len(), "{unknown} operations are unknown");
     assert!(history.operations.len() > 300, "only {} operations", history.operations.len());
     recorder.finish(&cluster).await;
+    // Nobody missed anything, so nothing has to be brought to anybody.
+    let census = cluster.until_clean(Duration::from_secs(5)).await;
+    assert!(census.registers > 12 && census.extents > 0, "{census}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 //! A storage node is killed under load, stays away, and comes back.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use martlet_protocol::consistency::Given;
 use martlet_tests::bytes::chance;
@@ -16,6 +16,7 @@ async fn r3_r5_a_node_dies_under_load_and_returns() {
     let recorder = recorder(&cluster).await;
     let load = Load::default().start(&recorder, &cluster, &mut chance);
     seconds(1.5).await;
+    let (killed, from) = (Instant::now(), recorder.count());
     cluster.nodes[1].kill();
     // Two of three are a quorum: every proxy goes on, and says so.
     for proxy in 0..3 {
@@ -29,6 +30,7 @@ async fn r3_r5_a_node_dies_under_load_and_returns() {
         }
     }
     seconds(1.0).await;
+    recorder.tally("a node is dead", from, killed.elapsed()).assert_errors(10);
     cluster.nodes[1].start().await;
     seconds(2.0).await;
     load.stop().await;

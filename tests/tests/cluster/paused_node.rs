@@ -21,7 +21,7 @@ async fn r3_r5_a_node_hangs_under_load_and_goes_on() {
     let load = Load { clients: 6, ..Load::default() };
     let load = load.start(&recorder, &cluster, &mut chance);
     seconds(1.0).await;
-    let begun = Instant::now();
+    let (begun, from) = (Instant::now(), recorder.count());
     cluster.nodes[2].pause();
     seconds(0.5).await;
     let mut client = recorder.client(&cluster, 0);
@@ -38,6 +38,7 @@ async fn r3_r5_a_node_hangs_under_load_and_goes_on() {
     println!("the slowest write and read took {slowest:?} while a node hung");
     assert!(slowest < SLOWEST);
     seconds((PAUSE_SECONDS - begun.elapsed().as_secs_f64()).max(0.0)).await;
+    recorder.tally("a node hangs", from, begun.elapsed()).assert_errors(10);
     cluster.nodes[2].resume();
     seconds(1.5).await;
     load.stop().await;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use martlet_tests::checkers::{Call, Outcome, Value};
+use martlet_tests::cluster::rings::{DATA, INDEX};
 use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::probe::PATIENCE;
 use martlet_tests::recorded::{Client, Recorder, Way};
 
 use super::recorder;
@@ -15,6 +17,7 @@ use super::recorder;
 const RACERS: usize = 50;
 const ROUNDS: usize = 100;
 const ROUNDS_WITH_DEATHS: usize = 30;
+const ROUNDS_WITH_CHANGES: usize = 30;
 const COUNTERS: usize = 9;
 
 /// What came of the rounds of a race.
@@ -60,6 +63,30 @@ async fn r7_of_fifty_racers_one_wins_while_a_node_dies() {
         }
     }
     println!("with a node killed in every other of {ROUNDS_WITH_DEATHS} races: {races:?}");
+    recorder.finish(&cluster).await;
+}
+
+/// Keys move to other devices between promise and accept, and whoever decides is not the same for
+/// long (rules P1 and P2).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r7_p2_of_fifty_racers_one_wins_while_a_ring_changes() {
+    let mut cluster = Plan { nodes: 3, ..Plan::in_a_hurry() }.start().await;
+    let recorder = recorder(&cluster).await;
+    let (mut racers, mut races) = (racers(&cluster, &recorder), Races::default());
+    cluster.add_nodes(&[4, 5]);
+    for name in [INDEX, DATA] {
+        assert!(cluster.push(0, name, &cluster.rings.ring(name)).await, "{name} is refused");
+    }
+    cluster.start_all().await;
+    let begun = Instant::now();
+    let mut rounds = 0;
+    while rounds < ROUNDS_WITH_CHANGES || begun.elapsed() < Duration::from_secs(5) {
+        races.count(&race(&mut racers, rounds).await);
+        rounds += 1;
+    }
+    println!("while a ring changed, {rounds} races took {:?}: {races:?}", begun.elapsed());
+    assert!(races.won * 2 > rounds, "hardly anybody won: {races:?}");
+    cluster.until_clean(PATIENCE).await;
     recorder.finish(&cluster).await;
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use martlet_tests::bytes::chance;
-use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::cluster::{Cluster, Member, Plan};
 use martlet_tests::recorded::load::Load;
 use martlet_tests::recorded::{Recorder, SOURCES};
 use rand::Rng;
@@ -11,12 +11,16 @@ use rand::rngs::SmallRng;
 
 use super::{make_bucket, recorder, seconds};
 
+/// Room for what a soak of some minutes writes.
+const DISK_MIB: u64 = 1024;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "it takes MARTLET_SOAK_SECONDS (300)"]
 async fn everything_happens_under_load() {
     let time = std::env::var("MARTLET_SOAK_SECONDS").map_or(300, |text| text.parse().unwrap());
     let test = "everything_happens_under_load";
-    let Some(mut cluster) = Plan::default().start_on_hosts(test).await else { return };
+    let disks = [DISK_MIB; 4];
+    let Some(mut cluster) = Plan::default().start_on_machines(test, &disks).await else { return };
     let mut chance = chance();
     make_bucket(&cluster, SOURCES).await;
     let begun = Instant::now();
@@ -42,7 +46,7 @@ async fn misfortune(cluster: &mut Cluster, chance: &mut SmallRng) {
     let (node, proxy) = (chance.random_range(0..4), chance.random_range(0..3));
     let while_it_lasts = chance.random_range(0.5..4.0);
     let names = (format!("n{}", node + 1), format!("p{}", proxy + 1));
-    let what = chance.random_range(0..7);
+    let what = chance.random_range(0..11);
     println!("misfortune {what} of {names:?} for {while_it_lasts:.1} s");
     match what {
         0 => cluster.nodes[node].kill(),
@@ -51,14 +55,25 @@ async fn misfortune(cluster: &mut Cluster, chance: &mut SmallRng) {
         3 => cluster.network().cut(&names.0, &names.1),
         4 => cluster.network().cut_one_way(&names.0, &names.1),
         5 => cluster.network().lose(&names.0, &names.1, 20),
-        _ => {
+        6 => {
             cluster.nodes[node].kill();
             cluster.nodes[node].wipe(1);
         }
+        7 => Member::cut_power([&mut cluster.nodes[node]]),
+        8 => Member::cut_power(&mut cluster.nodes),
+        9 => cluster.nodes[node].disk().fill_up_to(chance.random_range(0..4 << 20)),
+        _ => {
+            cluster.nodes[node].kill();
+            let offset_ms = chance.random_range(-300_000..300_000);
+            cluster.nodes[node].set("MARTLET_TEST_CLOCK_OFFSET_MS", &offset_ms.to_string());
+            cluster.nodes[node].start().await;
+        }
     }
     seconds(while_it_lasts).await;
-    if what == 2 {
-        cluster.nodes[node].resume();
+    match what {
+        2 => cluster.nodes[node].resume(),
+        9 => cluster.nodes[node].disk().give_room(),
+        _ => {}
     }
     cluster.network().heal();
     cluster.start_all().await;
@@ -69,7 +84,8 @@ async fn misfortune(cluster: &mut Cluster, chance: &mut SmallRng) {
 async fn a_large_history_is_checked() {
     let (mut chance, cluster) = (chance(), Plan::default().start().await);
     let recorder = recorder(&cluster).await;
-    let load = Load { clients: 24, keys: 40, pause: Duration::ZERO, conditional: true };
+    let load =
+        Load { clients: 24, keys: 40, pause: Duration::ZERO, conditional: true, apart: false };
     load.run(&recorder, &cluster, &mut chance, Duration::from_secs(45)).await;
     recorder.finish(&cluster).await;
 }

@@ -4,17 +4,25 @@
 //! They agree on which write it is. Its order may differ: each time it is settled among some of them,
 //! it rises there. Where nothing is left to be read, they agree whether they know why or not.
 
+use martlet_protocol::Term;
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::Value as Held;
-use martlet_protocol::{Backend, Level, RegisterKey, WriteId};
+use martlet_protocol::{Backend, Clock, DeviceId, Level, RegisterKey, WriteId};
 use martlet_tests::checkers::{Outcome, Value};
 
+use super::census;
 use super::client::{BUCKET, Client, value_of};
+use super::clock::SimulatedClock;
+use super::cluster::Simulated;
 use super::network::{Caller, Way};
+use super::workers;
+
+/// By when workers have seen to what has come of age.
+const ROUND_MS: u64 = 120_000;
 
 /// Reads everything with every node left out once, which settles whatever was open; then looks.
 pub(crate) async fn check(client: &Client) -> Result<(), String> {
-    let client = Client { level: Some(Level::Strict), number: 1000, ..client.clone() };
+    let client = last(client);
     let simulated = &client.simulated;
     for node in 0..simulated.nodes.len() {
         leave_out(&client, node);
@@ -23,12 +31,36 @@ pub(crate) async fn check(client: &Client) -> Result<(), String> {
         }
         simulated.network.heal();
     }
+    read_all(&client).await
+}
+
+/// The client that comes after all others.
+fn last(client: &Client) -> Client {
+    Client { level: Some(Level::Strict), number: 1000, ..client.clone() }
+}
+
+/// Reads everything, and compares it with what the replicas hold.
+pub(crate) async fn read_all(client: &Client) -> Result<(), String> {
+    let client = last(client);
     client.list_from("", None, 1000).await;
     for key in client.record.keys() {
         let read = read(&client, &key).await?;
         agree(&client, &key, read).await?;
     }
     Ok(())
+}
+
+/// Everything is where the rings say and nothing anywhere else, and what was deleted longer ago than
+/// the reclaim age has left no trace: as [`census`] says here, and the one that operators rely on.
+pub(crate) async fn count(simulated: &Simulated, age_ms: u64) -> Result<(), String> {
+    let mut wrong = census::complaints(simulated);
+    let counted = workers::census(simulated).await;
+    if counted.clean != wrong.is_empty() {
+        wrong.push(format!("the census says otherwise: {counted:?}"));
+    }
+    let now_ms = SimulatedClock::new(simulated.network.trace.begun).now_ms();
+    wrong.extend(census::tombstones(simulated, now_ms - age_ms - ROUND_MS));
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
 }
 
 fn leave_out(client: &Client, node: usize) {
@@ -55,15 +87,14 @@ async fn agree(client: &Client, key: &str, read: Option<Value>) -> Result<(), St
     let bucket = client.simulated.proxy(0).store.bucket(BUCKET).await;
     let bucket = bucket.map_err(|error| format!("the bucket is gone: {error}"))?;
     let register = RegisterKey::object(bucket.id, bucket.index_shards, key);
-    let ring = &client.simulated.ring;
-    let mut all: Vec<(usize, Seen)> = Vec::new();
+    let ring = client.simulated.rings().index;
+    let mut all: Vec<(DeviceId, Seen)> = Vec::new();
     for device in ring.primaries(ring.partition(register.placement())) {
-        let nodes = &client.simulated.nodes;
-        let number = nodes.iter().position(|node| node.device == device).expect("all are there");
-        let view = nodes[number].memory().read(device, &register, Want::Entry).await;
+        let node = client.simulated.node_of(device);
+        let view = node.memory().read(device, &register, Want::Entry, Term::ANY).await;
         let entry = view.expect("it has a vote").entry;
         let live = entry.and_then(|entry| Some((entry.write_id, value(&entry.value)?)));
-        all.push((number, live));
+        all.push((device, live));
     }
     let differ = all.windows(2).any(|pair| pair[0].1 != pair[1].1);
     if differ {

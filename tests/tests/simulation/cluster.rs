@@ -4,26 +4,42 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use martlet_protocol::{Backend, DeviceId, PolicyId};
+use martlet_protocol::{Backend, DeviceId};
 use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
-use martlet_ring::{Device, Node as RingNode, Ring};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::chance::Chance;
 use super::clock::SimulatedClock;
 use super::link::Link;
+use super::membership::Member;
 use super::network::{Caller, Network};
 use super::node::Node;
 use super::planted::Bug;
+use super::rings::{Builders, Rings, device_of};
 
-/// Copies of every entry and extent.
-pub(crate) const REPLICAS: usize = 3;
+/// How large a cluster is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Nodes at the beginning.
+    pub(crate) nodes: usize,
+    /// Nodes that may join later.
+    pub(crate) spares: usize,
+    pub(crate) proxies: usize,
+    pub(crate) replicators: usize,
+    pub(crate) part_power: u8,
+}
 
 /// Nodes and proxies.
 pub(crate) struct Simulated {
     pub(crate) network: Network,
+    /// Those of the rings, then those that may join.
     pub(crate) nodes: Vec<Arc<Node>>,
-    pub(crate) ring: Arc<Ring>,
+    pub(crate) builders: Mutex<Builders>,
+    /// What each place for a replicator keeps when one ends and another begins.
+    pub(crate) replicators: Vec<Arc<Member>>,
+    /// The same of proxies.
+    pub(crate) gateways: Vec<Arc<Member>>,
     proxies: Mutex<Vec<Arc<Proxy>>>,
     options: StoreOptions,
 }
@@ -49,51 +65,67 @@ impl Proxy {
     }
 }
 
-fn ring(devices: u32) -> Arc<Ring> {
-    let device = |number: u32| Device {
-        id: DeviceId(number),
-        region: 1,
-        zone: number,
-        node: RingNode { name: format!("n{number}"), address: String::new() },
-        name: "d".into(),
-        weight: 1.0,
-        meta: String::new(),
-    };
-    let devices: Vec<_> = (1..=devices).map(device).collect();
-    Arc::new(Ring::of_devices(PolicyId(0), REPLICAS, &devices).expect("there are enough devices"))
-}
-
 impl Simulated {
     pub(crate) fn new(
         network: Network,
-        (nodes, proxies): (u32, usize),
+        size: Size,
         options: StoreOptions,
-        bug: Bug,
+        (chance, bug): (&Chance, Bug),
     ) -> Self {
-        let devices = (1..=nodes).map(DeviceId);
+        let builders = Builders::new(size.nodes, size.part_power, chance.below(u64::MAX));
+        let member = |name: String| {
+            Member::new(name, builders.rings(), network.trace.clone(), chance.fork())
+        };
         let begun = network.trace.begun;
-        let all = devices.map(|device| Arc::new(Node::new(device, begun, bug))).collect();
-        let simulated =
-            Self { network, nodes: all, ring: ring(nodes), proxies: Mutex::default(), options };
-        let first = (0..proxies).map(|number| simulated.begin_proxy(number)).collect();
+        let node = |number: usize| {
+            let member = member(format!("n{}", number + 1));
+            Arc::new(Node::new(device_of(number), member, begun, bug))
+        };
+        let nodes = (0..size.nodes + size.spares).map(node).collect();
+        let gateways = (0..size.proxies).map(|number| member(format!("proxy {number}")));
+        let gateways = gateways.collect();
+        let replicators =
+            (0..size.replicators).map(|number| member(format!("replicator {number}")));
+        let replicators = replicators.collect();
+        let (builders, proxies) = (Mutex::new(builders), Mutex::default());
+        let simulated = Self { network, nodes, builders, replicators, gateways, proxies, options };
+        let first = (0..size.proxies).map(|number| simulated.begin_proxy(number)).collect();
         *simulated.proxies.lock() = first;
         simulated
+    }
+
+    /// The rings as they were last made.
+    pub(crate) fn rings(&self) -> Rings {
+        self.builders.lock().rings()
+    }
+
+    /// Whether a node was in the rings once and is no more.
+    pub(crate) fn has_left(&self, node: &Node) -> bool {
+        let ring = self.rings().index;
+        ring.device(node.device).is_none() && node.device.0 < ring.identity().next_id
+    }
+
+    /// The node of a device.
+    pub(crate) fn node_of(&self, device: DeviceId) -> &Arc<Node> {
+        self.nodes.iter().find(|node| node.device == device).expect("rings name known devices")
     }
 
     /// Every node as one caller reaches it, by its device.
     pub(crate) fn links(
         &self,
-        caller: Caller,
+        (caller, member): (Caller, &Arc<Member>),
         alive: &Arc<AtomicBool>,
     ) -> HashMap<DeviceId, Arc<dyn Backend>> {
+        let others: Arc<[Arc<Node>]> = self.nodes.clone().into();
         let link = |(number, node): (usize, &Arc<Node>)| {
             let link: Arc<dyn Backend> = Arc::new(Link {
                 network: self.network.clone(),
                 caller,
+                member: member.clone(),
                 alive: alive.clone(),
                 number,
                 node: node.clone(),
-                first: self.nodes[0].clone(),
+                others: others.clone(),
             });
             (node.device, link)
         };
@@ -102,12 +134,20 @@ impl Simulated {
 
     /// A proxy that begins, with a writer id of its own.
     fn begin_proxy(&self, number: usize) -> Arc<Proxy> {
-        let alive = Arc::new(AtomicBool::new(true));
-        let nodes = self.links(Caller::Proxy(number), &alive);
-        let cluster = Cluster::new(self.ring.clone(), vec![self.ring.clone()], nodes);
+        let (alive, member) = (Arc::new(AtomicBool::new(true)), &self.gateways[number]);
+        let nodes = self.links((Caller::Proxy(number), member), &alive);
+        let cluster = move |rings: &Rings| {
+            let cluster =
+                Cluster::new(rings.index.clone(), vec![rings.data.clone()], nodes.clone());
+            cluster.expect("every device has a node")
+        };
         let clock = Arc::new(SimulatedClock::new(self.network.trace.begun));
-        let cluster = cluster.expect("every device has a node");
-        let store = ObjectStore::new(cluster, clock.clone(), self.options);
+        let store = ObjectStore::new(cluster(&member.rings()), clock.clone(), self.options);
+        let follows = store.clone();
+        member.begin(move |rings, term| {
+            follows.set_term(term);
+            follows.set_cluster(cluster(rings));
+        });
         Arc::new(Proxy { store, clock, alive, crashed: watch::Sender::new(false) })
     }
 
@@ -124,5 +164,12 @@ impl Simulated {
         let next = self.begin_proxy(number);
         let before = std::mem::replace(&mut self.proxies.lock()[number], next);
         before.crash();
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        // Who follows the rings holds links, which hold members.
+        self.gateways.iter().chain(&self.replicators).for_each(|member| member.end());
     }
 }

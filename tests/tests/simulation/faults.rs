@@ -11,6 +11,9 @@ use super::cluster::Simulated;
 use super::network::{Caller, Way, Weather};
 use super::node::Standing;
 
+/// Runs that last longer see tombstones collected.
+pub(crate) const LONG_MS: u64 = 10 * 60 * 1000;
+
 /// One thing that goes wrong, or right again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
@@ -28,6 +31,8 @@ pub(crate) enum Fault {
     Restart(usize),
     /// A node forgets everything.
     Wipe(usize),
+    /// A bit of some extent of a node is flipped.
+    Flip(usize, u64),
     /// A proxy goes down with all that it is doing, and another takes its place.
     CrashProxy(usize),
     /// The clock of a node is wrong.
@@ -66,11 +71,17 @@ pub(crate) struct Climate {
     proxy_crashes: bool,
     clocks: bool,
     wipe: bool,
+    flips: bool,
+    /// The one node that may lose what it had acknowledged: that nobody loses more than one copy.
+    victim: usize,
+    /// Whether what is deleted may be collected while it lasts (rule T1): then clocks are wrong by
+    /// no more than cluster time allows, and nodes may be away for longer than that takes.
+    is_long: bool,
 }
 
 impl Climate {
     /// One run in six is calm but for delays; the others have every sort of fault now and then.
-    pub(crate) fn drawn(chance: &Chance) -> Self {
+    pub(crate) fn drawn(chance: &Chance, nodes: usize, length_ms: u64) -> Self {
         let calm = chance.below(6) == 0;
         let some = |per_mille| !calm && chance.per_mille(per_mille);
         let lossy = some(500);
@@ -87,7 +98,15 @@ impl Climate {
             proxy_crashes: some(500),
             clocks: some(400),
             wipe: some(250),
+            flips: some(300),
+            victim: chance.index(nodes),
+            is_long: length_ms > LONG_MS,
         }
+    }
+
+    /// The node that dies for good, if one does.
+    pub(crate) fn dead(&self, chance: &Chance) -> Option<usize> {
+        (self.crashes && chance.per_mille(300)).then_some(self.victim)
     }
 }
 
@@ -107,14 +126,21 @@ impl Schedule {
         while at_ms < length_ms {
             at_ms += chance.between(10, length_ms / 6);
             let (node, proxy) = (chance.index(nodes), chance.index(proxies));
-            let lasts_ms = chance.pick(&[20, 300, 2000, 8000]);
+            let lasts_ms = if climate.is_long {
+                chance.pick(&[2000, 60_000, length_ms / 2])
+            } else {
+                chance.pick(&[20, 300, 2000, 8000])
+            };
             let (fault, end) = one(climate, chance, (node, proxy));
             faults.extend(fault.map(|fault| (at_ms, fault)));
             faults.extend(end.map(|fault| (at_ms + lasts_ms, fault)));
         }
         if climate.wipe {
-            let node = chance.index(nodes);
-            faults.push((chance.below(length_ms), Fault::Wipe(node)));
+            faults.push((chance.below(length_ms), Fault::Wipe(climate.victim)));
+        }
+        for _ in 0..if climate.flips { 3 } else { 0 } {
+            let flip = Fault::Flip(climate.victim, chance.below(1000));
+            faults.push((chance.below(length_ms), flip));
         }
         faults.sort_by_key(|(at_ms, _)| *at_ms);
         Self(faults)
@@ -138,8 +164,11 @@ fn one(
     (node, proxy): (usize, usize),
 ) -> (Option<Fault>, Option<Fault>) {
     let ways = chance.pick(&[Ways::There, Ways::Back, Ways::Both, Ways::Both]);
-    let wrong_by_ms =
-        chance.pick(&[-3_600_000, -70_000, -20_000, -300, 300, 20_000, 50_000, 70_000]);
+    let wrong_by_ms = if climate.is_long {
+        chance.pick(&[-20_000, -300, 20_000, 50_000])
+    } else {
+        chance.pick(&[-3_600_000, -70_000, -20_000, -300, 300, 20_000, 50_000, 70_000])
+    };
     let standing = chance.pick(&[Standing::Refusing, Standing::Silent]);
     let (fault, end) = match chance.below(8) {
         0 if climate.cuts => (Fault::Cut(proxy, node, ways), Fault::Heal),
@@ -166,7 +195,10 @@ impl Fault {
         match self {
             Self::Cut(proxy, node, ways) => cut(proxy, node, ways),
             Self::CutNode(node, ways) => {
-                ways.all().iter().for_each(|way| network.cut(Caller::Worker, node, *way));
+                for place in 0..simulated.replicators.len() {
+                    let worker = Caller::Worker(place);
+                    ways.all().iter().for_each(|way| network.cut(worker, node, *way));
+                }
                 (0..simulated.proxies()).for_each(|proxy| cut(proxy, node, ways));
             }
             Self::CutProxy(proxy, ways) => {
@@ -176,6 +208,7 @@ impl Fault {
             Self::Crash(node, standing) => nodes[node].crash(standing).await,
             Self::Restart(node) => nodes[node].restart(),
             Self::Wipe(node) => nodes[node].wipe().await,
+            Self::Flip(node, which) => nodes[node].flip(which),
             Self::CrashProxy(proxy) => simulated.replace_proxy(proxy),
             Self::SkewNode(node, by_ms) => nodes[node].clock.set_wrong_by_ms(by_ms),
             Self::SkewProxy(proxy, by_ms) => simulated.proxy(proxy).clock.set_wrong_by_ms(by_ms),
@@ -189,7 +222,7 @@ pub(crate) fn heal(simulated: &Simulated) {
     simulated.network.trace.note(format_args!("HEALED"));
     simulated.network.heal();
     simulated.network.set_weather(Weather { delay_ms: 2, ..Weather::default() });
-    for node in &simulated.nodes {
+    for node in simulated.nodes.iter().filter(|node| !simulated.has_left(node)) {
         node.restart();
         node.clock.set_wrong_by_ms(0);
     }

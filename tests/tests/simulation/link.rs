@@ -1,109 +1,60 @@
 //! What a caller has in its hands for a node: a [`Backend`] whose every call crosses the network.
+//!
+//! * [`carry`]: how a call leaves and its answer comes.
+//! * [`deciding`]: reads, writes, promises and lists, with the bugs that are planted there.
+//! * Here: every call of the seam, most of them carried as they are.
+
+mod carry;
+mod deciding;
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 use martlet_protocol::backend::{
-    BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId, Hint, ListReply,
-    ListRequest, NewExtent, PromiseReply, RegisterView, Want, WriteReply,
+    Audited, BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, GarbageId, Hint, Holding,
+    LetGo, ListReply, ListRequest, NewExtent, Presence, PromiseReply, RegisterView, Walk, Want,
+    WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::tree::{BinKey, Span, Sum};
 use martlet_protocol::{
-    Backend, BucketId, ByteStream, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp,
+    Backend, BucketId, ByteStream, DeviceId, ExtentId, RegisterKey, Result, Stamp, Term,
 };
-use tokio::time::sleep;
 
-use super::network::{Caller, Network};
-use super::node::{Node, Standing};
-use super::planted::Bug;
-use super::shown::{self, Shown};
+pub(crate) use self::carry::Link;
+use self::carry::whole;
+use super::network::Caller;
+use super::shown;
 
-/// Bytes of an extent that arrive at a time.
-const PIECE_BYTES: usize = 4096;
-/// How long a stream that hangs is waited for when calls are waited for without end.
-const HANGS_MS: u64 = 10_000;
-
-/// A node as one caller reaches it.
-pub(crate) struct Link {
-    pub(crate) network: Network,
-    pub(crate) caller: Caller,
-    /// Whether the caller still lives; the calls of a dead one go nowhere.
-    pub(crate) alive: Arc<AtomicBool>,
-    pub(crate) number: usize,
-    pub(crate) node: Arc<Node>,
-    /// Who answers reads instead, when that is the bug.
-    pub(crate) first: Arc<Node>,
+/// Carries a call: what the trace says of it, what must be kept until it arrives (twice perhaps),
+/// and the call.
+macro_rules! carry {
+    ($link:ident, $what:expr, [$($kept:ident),*], $node:ident => $call:expr) => {{
+        $link.carry($what.into(), move |$node| {
+            $(let $kept = $kept.clone();)*
+            async move { $call.await }
+        })
+        .await
+    }};
 }
 
-impl Link {
-    async fn carry<T, F>(
-        &self,
-        what: String,
-        effect: impl Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
-    ) -> Result<T>
-    where
-        T: Shown + Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
-        self.living().await;
-        let reply = self.network.carry((self.caller, self.number, &self.node), what, effect).await;
-        self.living().await;
-        reply
-    }
-
-    /// Goes on if the caller lives.
-    async fn living(&self) {
-        if !self.alive.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Whether this call meets the bug that was planted.
-    fn has(&self, bug: Bug) -> bool {
-        self.network.bug == bug
-    }
-}
+type Page = Vec<(RegisterKey, RegisterView)>;
 
 #[async_trait]
 impl Backend for Link {
-    async fn read(&self, device: DeviceId, key: &RegisterKey, want: Want) -> Result<RegisterView> {
-        let what = format!("read {}", shown::key(key));
-        let key = key.clone();
-        let instead = self.has(Bug::ReadsOneReplica).then(|| self.first.clone());
-        self.carry(what, move |node| {
-            let (key, instead) = (key.clone(), instead.clone());
-            async move {
-                match instead {
-                    Some(first) => first.backend().read(first.device, &key, want).await,
-                    None => node.read(device, &key, want).await,
-                }
-            }
-        })
-        .await
+    async fn read(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        want: Want,
+        term: Term,
+    ) -> Result<RegisterView> {
+        self.read_entry(device, key, (want, term)).await
     }
 
     async fn write(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
-        let what = format!("write {}", shown::write(&write));
-        let forgets = self.has(Bug::ForgetsDeletes) && write.entry.value.is_tombstone();
-        let reply = self.carry(what, move |node| {
-            let write = write.clone();
-            async move {
-                if forgets {
-                    // As if there had never been anything, nor a delete.
-                    return Ok(WriteReply::Stored);
-                }
-                node.write(device, write).await
-            }
-        });
-        match reply.await {
-            Err(_) if self.has(Bug::AcknowledgesAlone) => Ok(WriteReply::Stored),
-            reply => reply,
-        }
+        self.write_entry(device, write).await
     }
 
     async fn promise(
@@ -111,48 +62,23 @@ impl Backend for Link {
         device: DeviceId,
         key: &RegisterKey,
         ballot: Stamp,
+        term: Term,
     ) -> Result<PromiseReply> {
-        let what = format!("promise {} {}", shown::key(key), shown::order(ballot));
-        let key = key.clone();
-        let forgets = self.has(Bug::ForgetsPromises);
-        self.carry(what, move |node| {
-            let key = key.clone();
-            async move {
-                if forgets {
-                    let view = node.read(device, &key, Want::EntryAndInline).await?;
-                    return Ok(PromiseReply::Promised(view));
-                }
-                node.promise(device, &key, ballot).await
-            }
-        })
-        .await
+        self.promise_ballot(device, key, (ballot, term)).await
     }
 
     async fn list(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
-        let what = format!("list {:?} {:?}", request.kind, request.start);
-        let request = request.clone();
-        let instead = self.has(Bug::ListsOneReplica).then(|| self.first.clone());
-        self.carry(what, move |node| {
-            let (request, instead) = (request.clone(), instead.clone());
-            async move {
-                match instead {
-                    Some(first) => first.backend().list(first.device, &request).await,
-                    None => node.list(device, &request).await,
-                }
-            }
-        })
-        .await
+        self.list_entries(device, request).await
     }
 
     async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()> {
         let what = format!("fence {} open {}", fence.generation, fence.open);
-        self.carry(what, move |node| async move { node.fence(device, fence).await }).await
+        carry!(self, what, [], node => node.fence(device, fence))
     }
 
     async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()> {
-        let effect =
-            move |node: Arc<dyn Backend>| async move { node.purge_bucket(device, bucket).await };
-        self.carry(format!("purge {bucket}"), effect).await
+        let what = format!("purge {bucket}");
+        carry!(self, what, [], node => node.purge_bucket(device, bucket))
     }
 
     /// The body is taken in here: dropped in the middle, nothing of it arrives.
@@ -160,14 +86,10 @@ impl Backend for Link {
         &self,
         device: DeviceId,
         extent: NewExtent,
-        mut body: ByteStream,
+        body: ByteStream,
     ) -> Result<ExtentRef> {
         self.living().await;
-        let mut bytes = BytesMut::new();
-        while let Some(piece) = body.next().await {
-            bytes.extend_from_slice(&piece?);
-        }
-        let bytes = bytes.freeze();
+        let bytes = whole(body).await?;
         let what = format!("write extent {} of {} bytes", extent.id, bytes.len());
         self.carry(what, move |node| {
             let (extent, bytes) = (extent.clone(), bytes.clone());
@@ -192,19 +114,32 @@ impl Backend for Link {
     }
 
     async fn stat_extent(&self, device: DeviceId, id: ExtentId) -> Result<ExtentStat> {
-        let effect =
-            move |node: Arc<dyn Backend>| async move { node.stat_extent(device, id).await };
-        self.carry(format!("stat extent {id}"), effect).await
+        carry!(self, format!("stat extent {id}"), [], node => node.stat_extent(device, id))
     }
 
     async fn delete_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
-        let what = format!("delete extents {ids:?}");
         let ids = ids.to_vec();
-        self.carry(what, move |node| {
-            let ids = ids.clone();
-            async move { node.delete_extents(device, &ids).await }
-        })
-        .await
+        let what = format!("delete extents {ids:?}");
+        carry!(self, what, [ids], node => node.delete_extents(device, &ids))
+    }
+
+    async fn release_extents(&self, device: DeviceId, ids: &[ExtentId]) -> Result<()> {
+        let ids = ids.to_vec();
+        let what = format!("release extents {ids:?}");
+        carry!(self, what, [ids], node => node.release_extents(device, &ids))
+    }
+
+    async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
+        self.presence_of(device, ids).await
+    }
+
+    async fn audit_extents(
+        &self,
+        device: DeviceId,
+        after: Option<ExtentId>,
+        bytes_max: u64,
+    ) -> Result<Audited<ExtentId>> {
+        carry!(self, "audit extents", [], node => node.audit_extents(device, after, bytes_max))
     }
 
     async fn list_extents(
@@ -213,10 +148,7 @@ impl Backend for Link {
         after: Option<ExtentId>,
         limit: usize,
     ) -> Result<Vec<ExtentRecord>> {
-        self.carry("list extents".into(), move |node| async move {
-            node.list_extents(device, after, limit).await
-        })
-        .await
+        carry!(self, "list extents", [], node => node.list_extents(device, after, limit))
     }
 
     async fn garbage(
@@ -225,28 +157,17 @@ impl Backend for Link {
         before_ms: u64,
         limit: usize,
     ) -> Result<Vec<Garbage>> {
-        self.carry("garbage".into(), move |node| async move {
-            node.garbage(device, before_ms, limit).await
-        })
-        .await
+        carry!(self, "garbage", [], node => node.garbage(device, before_ms, limit))
     }
 
     async fn forget_garbage(&self, device: DeviceId, garbage: &[GarbageId]) -> Result<()> {
         let garbage = garbage.to_vec();
-        self.carry("forget garbage".into(), move |node| {
-            let garbage = garbage.clone();
-            async move { node.forget_garbage(device, &garbage).await }
-        })
-        .await
+        carry!(self, "forget garbage", [garbage], node => node.forget_garbage(device, &garbage))
     }
 
     async fn keep_hint(&self, device: DeviceId, write: EntryWrite) -> Result<WriteReply> {
         let what = format!("keep hint {}", shown::write(&write));
-        self.carry(what, move |node| {
-            let write = write.clone();
-            async move { node.keep_hint(device, write).await }
-        })
-        .await
+        carry!(self, what, [write], node => node.keep_hint(device, write))
     }
 
     async fn read_hint(
@@ -255,22 +176,14 @@ impl Backend for Link {
         key: &RegisterKey,
         want: Want,
     ) -> Result<RegisterView> {
-        let what = format!("read hint {}", shown::key(key));
         let key = key.clone();
-        self.carry(what, move |node| {
-            let key = key.clone();
-            async move { node.read_hint(device, &key, want).await }
-        })
-        .await
+        let what = format!("read hint {}", shown::key(&key));
+        carry!(self, what, [key], node => node.read_hint(device, &key, want))
     }
 
     async fn list_hints(&self, device: DeviceId, request: &ListRequest) -> Result<ListReply> {
         let request = request.clone();
-        self.carry("list hints".into(), move |node| {
-            let request = request.clone();
-            async move { node.list_hints(device, &request).await }
-        })
-        .await
+        carry!(self, "list hints", [request], node => node.list_hints(device, &request))
     }
 
     async fn hints(
@@ -280,21 +193,13 @@ impl Backend for Link {
         limit: usize,
     ) -> Result<Vec<Hint>> {
         let after = after.cloned();
-        self.carry("hints".into(), move |node| {
-            let after = after.clone();
-            async move { node.hints(device, after.as_ref(), limit).await }
-        })
-        .await
+        carry!(self, "hints", [after], node => node.hints(device, after.as_ref(), limit))
     }
 
     async fn forget_hint(&self, device: DeviceId, key: &RegisterKey, order: Stamp) -> Result<()> {
-        let what = format!("forget hint {} {}", shown::key(key), shown::order(order));
         let key = key.clone();
-        self.carry(what, move |node| {
-            let key = key.clone();
-            async move { node.forget_hint(device, &key, order).await }
-        })
-        .await
+        let what = format!("forget hint {} {}", shown::key(&key), shown::order(order));
+        carry!(self, what, [key], node => node.forget_hint(device, &key, order))
     }
 
     async fn registers(
@@ -302,70 +207,93 @@ impl Backend for Link {
         device: DeviceId,
         after: Option<&RegisterKey>,
         limit: usize,
-    ) -> Result<Vec<(RegisterKey, RegisterView)>> {
+    ) -> Result<Page> {
         let after = after.cloned();
-        self.carry("registers".into(), move |node| {
-            let after = after.clone();
-            async move { node.registers(device, after.as_ref(), limit).await }
-        })
-        .await
+        carry!(self, "registers", [after], node => node.registers(device, after.as_ref(), limit))
     }
 
     async fn fences(&self, device: DeviceId) -> Result<Vec<BucketFence>> {
-        self.carry("fences".into(), move |node| async move { node.fences(device).await }).await
+        carry!(self, "fences", [], node => node.fences(device))
     }
 
     async fn raise_floor(&self, device: DeviceId, floor: Stamp) -> Result<()> {
         let what = format!("raise floor {}", shown::order(floor));
-        self.carry(what, move |node| async move { node.raise_floor(device, floor).await }).await
+        carry!(self, what, [], node => node.raise_floor(device, floor))
     }
 
     async fn set_voting(&self, device: DeviceId, voting: bool) -> Result<()> {
-        let effect =
-            move |node: Arc<dyn Backend>| async move { node.set_voting(device, voting).await };
-        self.carry(format!("set voting {voting}"), effect).await
+        let what = format!("set voting {voting}");
+        carry!(self, what, [], node => node.set_voting(device, voting))
     }
 
-    /// Workers ask all nodes at once, in an order that does not repeat: that stays out of the trace.
+    async fn sums(&self, device: DeviceId, spans: &[Span]) -> Result<Vec<Sum>> {
+        let spans = spans.to_vec();
+        carry!(self, "sums", [spans], node => node.sums(device, &spans))
+    }
+
+    async fn bins(
+        &self,
+        device: DeviceId,
+        span: Span,
+        after: Option<BinKey>,
+        limit: usize,
+    ) -> Result<Vec<(BinKey, Sum)>> {
+        carry!(self, "bins", [], node => node.bins(device, span, after, limit))
+    }
+
+    async fn walk(
+        &self,
+        device: DeviceId,
+        walk: &Walk,
+        after: Option<&RegisterKey>,
+        limit: usize,
+    ) -> Result<Page> {
+        let (walk, after) = (*walk, after.cloned());
+        carry!(self, "walk", [after], node => node.walk(device, &walk, after.as_ref(), limit))
+    }
+
+    async fn holdings(&self, device: DeviceId, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
+        self.holdings_of(device, keys).await
+    }
+
+    async fn mark_collectable(
+        &self,
+        device: DeviceId,
+        tombstones: &[(RegisterKey, Stamp)],
+    ) -> Result<()> {
+        let all = tombstones.to_vec();
+        let what = shown::keys("mark collectable", all.iter().map(|(key, _)| key));
+        self.consent(carry!(self, what, [all], node => node.mark_collectable(device, &all)))
+    }
+
+    async fn drop_registers(&self, device: DeviceId, drops: &[LetGo]) -> Result<()> {
+        let drops = drops.to_vec();
+        let what = shown::keys("drop", drops.iter().map(|drop| &drop.key));
+        self.consent(carry!(self, what, [drops], node => node.drop_registers(device, &drops)))
+    }
+
+    async fn audit_registers(
+        &self,
+        device: DeviceId,
+        after: Option<BinKey>,
+    ) -> Result<Audited<BinKey>> {
+        carry!(self, "audit registers", [], node => node.audit_registers(device, after))
+    }
+
+    async fn raise_term(&self, device: DeviceId, term: Term) -> Result<()> {
+        let what = format!("raise term {term}");
+        carry!(self, what, [], node => node.raise_term(device, term))
+    }
+
+    async fn set_joined(&self, device: DeviceId, change: u64) -> Result<()> {
+        let what = format!("set joined {change}");
+        carry!(self, what, [], node => node.set_joined(device, change))
+    }
+
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        if self.caller == Caller::Worker {
-            return match self.node.standing() {
-                Standing::Up => self.node.backend().devices().await,
-                _ => Err(Error::unavailable("the connection is refused")),
-            };
-        }
-        self.carry("devices".into(), move |node| async move { node.devices().await }).await
+        let Caller::Worker(_) = self.caller else {
+            return carry!(self, "devices", [], node => node.devices());
+        };
+        self.statuses().await
     }
-}
-
-impl Link {
-    /// Bytes on their way, in pieces that take their time; some streams break off, some hang.
-    fn stream(&self, bytes: Bytes) -> ByteStream {
-        let broken = self.network.breaks().then(|| self.network.chance.index(bytes.len()));
-        let hangs = self.network.chance.per_mille(500);
-        let patience_ms = self.network.patience_ms.unwrap_or(HANGS_MS);
-        let chance = self.network.chance.fork();
-        let pieces = stream::unfold(Some((0, bytes)), move |state| {
-            let chance = chance.clone();
-            async move {
-                let (at, mut rest) = state.filter(|(_, rest)| !rest.is_empty())?;
-                sleep(Duration::from_millis(chance.below(3))).await;
-                if broken.is_some_and(|broken| at + PIECE_BYTES > broken) {
-                    sleep(Duration::from_millis(if hangs { patience_ms } else { 0 })).await;
-                    return Some((Err(Error::unavailable("the bytes stopped coming")), None));
-                }
-                let piece = rest.split_to(PIECE_BYTES.min(rest.len()));
-                Some((Ok(piece), Some((at + PIECE_BYTES, rest))))
-            }
-        });
-        pieces.boxed()
-    }
-}
-
-async fn whole(mut stream: ByteStream) -> Result<Bytes> {
-    let mut bytes = BytesMut::new();
-    while let Some(piece) = stream.next().await {
-        bytes.extend_from_slice(&piece?);
-    }
-    Ok(bytes.freeze())
 }

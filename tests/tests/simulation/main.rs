@@ -4,28 +4,33 @@
 //!
 //! * [`run`] runs a seed: [`cluster`], [`client`]s with their [`upload`]s, [`faults`], [`aftermath`].
 //! * [`network`] and [`link`]: what becomes of calls; [`node`]: what becomes of those who answer.
-//! * [`workers`]: hints delivered and votes given back.
+//! * [`workers`]: all background work, on replicators that come and go.
+//! * [`operator`] changes the [`rings`], [`membership`] hands them on, [`census`] counts.
 //! * [`record`]: the history, which the checkers of `martlet_tests` judge.
 //! * [`planted`]: bugs that must be caught, to show that real ones would be.
 //!
 //! What it does not see: bytes on disk and on the wire, threads, and time spent computing.
 //!
 //! `MARTLET_SIM_SEED=n` runs one seed and prints its trace, `MARTLET_SIM_SEEDS=n` runs so many, from
-//! `MARTLET_SIM_FIRST` on.
+//! `MARTLET_SIM_FIRST` on; with `MARTLET_SIM_LIST=1` all of them, and each that fails is a line.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod aftermath;
+mod census;
 mod chance;
 mod client;
 mod clock;
 mod cluster;
 mod faults;
 mod link;
+mod membership;
 mod network;
 mod node;
+mod operator;
 mod payload;
 mod planted;
 mod record;
+mod rings;
 mod run;
 mod shown;
 mod trace;
@@ -41,9 +46,9 @@ use self::planted::Bug;
 use self::run::{Ran, run};
 
 /// Seeds that every test run takes.
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 200;
 /// Seeds within which a planted bug has to show.
-const SEEDS_TO_CATCH: u64 = 200;
+const SEEDS_TO_CATCH: u64 = 400;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
@@ -83,6 +88,14 @@ fn whatever_goes_wrong_every_promise_is_kept() {
     }
     let first = number("MARTLET_SIM_FIRST").unwrap_or(0);
     let count = number("MARTLET_SIM_SEEDS").unwrap_or(SEEDS);
+    if number("MARTLET_SIM_LIST").is_some() {
+        let wrong =
+            |seed| run(seed, Bug::None).verdict.err().map(|wrong| format!("{seed} {wrong}"));
+        let all: Vec<String> =
+            (first..first + count).filter_map(wrong).inspect(|line| println!("{line}")).collect();
+        assert!(all.is_empty(), "{} of {count} seeds from {first} on fail", all.len());
+        return;
+    }
     let (operations, failed) = first_failure(first..first + count, Bug::None);
     if let Some(failure) = failed.and_then(|ran| ran.failure()) {
         panic!("{failure}");
@@ -138,4 +151,24 @@ fn listing_from_one_replica_is_caught() {
 #[test]
 fn replicas_that_forget_deletes_are_caught() {
     caught(Bug::ForgetsDeletes);
+}
+
+#[test]
+fn counting_one_of_two_sets_is_caught() {
+    caught(Bug::CountsOneSet);
+}
+
+#[test]
+fn new_holders_that_decide_before_they_hold_anything_are_caught() {
+    caught(Bug::BeginsUnjoined);
+}
+
+#[test]
+fn collecting_without_asking_everyone_is_caught() {
+    caught(Bug::CollectsInSilence);
+}
+
+#[test]
+fn letting_go_before_others_are_seen_to_hold_is_caught() {
+    caught(Bug::ReleasesUnverified);
 }

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::chance::Chance;
+use super::membership::Member;
 use super::node::{Node, Standing};
 use super::planted::Bug;
 use super::shown::Shown;
@@ -24,7 +25,7 @@ use super::trace::Trace;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Caller {
     Proxy(usize),
-    Worker,
+    Worker(usize),
 }
 
 /// A direction of a link.
@@ -91,7 +92,7 @@ impl Network {
         self.state.lock().cuts.clear();
     }
 
-    fn passes(&self, caller: Caller, node: usize, way: Way) -> bool {
+    pub(crate) fn passes(&self, caller: Caller, node: usize, way: Way) -> bool {
         !self.state.lock().cuts.contains(&(caller, node, way))
     }
 
@@ -122,7 +123,8 @@ impl Network {
     /// whoever waits for it.
     pub(crate) async fn carry<T, F, E>(
         &self,
-        (caller, number, node): (Caller, usize, &Arc<Node>),
+        (caller, member): (Caller, &Arc<Member>),
+        (number, node): (usize, &Arc<Node>),
         what: String,
         effect: E,
     ) -> Result<T>
@@ -133,8 +135,8 @@ impl Network {
     {
         let trip = self.trip();
         let (answer, answered) = oneshot::channel();
-        let call =
-            Carried { network: self.clone(), caller, number, node: node.clone(), what, effect };
+        let (network, member, node) = (self.clone(), member.clone(), node.clone());
+        let call = Carried { network, caller, member, number, node, what, effect };
         tokio::spawn(call.travel(trip, answer));
         let wait = async {
             match answered.await {
@@ -155,6 +157,7 @@ impl Network {
 struct Carried<E> {
     network: Network,
     caller: Caller,
+    member: Arc<Member>,
     number: usize,
     node: Arc<Node>,
     what: String,
@@ -199,6 +202,7 @@ impl<E> Carried<E> {
             return (standing == Standing::Refusing).then(refused);
         }
         let reply = (self.effect)(self.node.backend()).await;
+        self.node.member.hear_term(self.node.term());
         match &reply {
             Ok(reply) => self.note(&reply.shown()),
             Err(error) => self.note(&format!("{:?}: {error}", error.kind())),
@@ -209,6 +213,8 @@ impl<E> Carried<E> {
             || self.node.life() != life;
         if lost {
             self.note("reply lost");
+        } else {
+            self.member.hear(self.node.term(), &self.node.member);
         }
         (!lost).then_some(reply)
     }

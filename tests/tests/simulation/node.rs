@@ -6,18 +6,22 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use martlet_protocol::testing::MemoryBackend;
-use martlet_protocol::{Backend, DeviceId};
+use martlet_protocol::{Backend, DeviceId, DeviceIdentity, Term};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::clock::SimulatedClock;
+use super::membership::Member;
 use super::planted::{self, Bug};
 
 /// A node with one device.
 pub(crate) struct Node {
     pub(crate) device: DeviceId,
     pub(crate) clock: Arc<SimulatedClock>,
+    /// The rings that it announces.
+    pub(crate) member: Arc<Member>,
     bug: Bug,
     state: Mutex<State>,
 }
@@ -27,6 +31,8 @@ struct State {
     standing: Standing,
     /// How often it went down.
     life: u64,
+    /// Which formatting of its device this is.
+    formatting: u8,
 }
 
 /// Whether a node serves.
@@ -40,11 +46,11 @@ pub(crate) enum Standing {
 }
 
 impl Node {
-    pub(crate) fn new(device: DeviceId, begun: Instant, bug: Bug) -> Self {
+    pub(crate) fn new(device: DeviceId, member: Arc<Member>, begun: Instant, bug: Bug) -> Self {
         let clock = Arc::new(SimulatedClock::new(begun));
         let memory = Arc::new(MemoryBackend::new(clock.clone(), [device]));
-        let state = State { memory, standing: Standing::Up, life: 0 };
-        Self { device, clock, bug, state: Mutex::new(state) }
+        let state = State { memory, standing: Standing::Up, life: 0, formatting: 1 };
+        Self { device, clock, member, bug, state: Mutex::new(state) }
     }
 
     pub(crate) fn standing(&self) -> Standing {
@@ -66,6 +72,18 @@ impl Node {
         self.state.lock().memory.clone()
     }
 
+    /// Which formatting of its device it is: another one after each wipe.
+    pub(crate) fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity([self.state.lock().formatting; 16])
+    }
+
+    /// The term that its device was told.
+    pub(crate) fn term(&self) -> Term {
+        let memory = self.memory();
+        let status = memory.devices().now_or_never().expect("memory answers at once");
+        status.expect("its device is there")[0].term
+    }
+
     /// Takes it down.
     pub(crate) async fn crash(&self, standing: Standing) {
         let before = {
@@ -85,6 +103,16 @@ impl Node {
         self.state.lock().standing = Standing::Up;
     }
 
+    /// Flips a bit of one of its extents.
+    pub(crate) fn flip(&self, which: u64) {
+        let memory = self.memory();
+        let all = memory.extents(self.device);
+        let which = usize::try_from(which).expect("a small number");
+        if let Some(id) = all.get(which % all.len().max(1)) {
+            memory.corrupt(self.device, *id);
+        }
+    }
+
     /// Takes everything from it. It comes back without votes.
     pub(crate) async fn wipe(&self) {
         let empty = MemoryBackend::new(self.clock.clone(), [self.device]);
@@ -92,5 +120,6 @@ impl Node {
         let mut state = self.state.lock();
         state.memory = Arc::new(empty);
         state.life += 1;
+        state.formatting += 1;
     }
 }

@@ -1,6 +1,7 @@
 //! Bugs that are planted to see them caught. Each breaks one rule on the way between proxies and
 //! nodes, or in a node.
 
+use martlet_protocol::Term;
 use std::sync::Arc;
 
 use martlet_protocol::backend::{BucketFence, EntryWrite};
@@ -28,6 +29,15 @@ pub(crate) enum Bug {
     ListsOneReplica,
     /// Replicas have no tombstones: a delete removes the entry (rule T1).
     ForgetsDeletes,
+    /// While both sets decide, the old one decides alone: the new holder's word is that of the old
+    /// one (rule P2).
+    CountsOneSet,
+    /// The new holders decide alone before they hold anything (rule P3).
+    BeginsUnjoined,
+    /// Who does not answer counts as one that agrees to forget a delete (rule T1).
+    CollectsInSilence,
+    /// Copies are let go before others are known to have them.
+    ReleasesUnverified,
 }
 
 /// Entries that a crash takes.
@@ -73,21 +83,24 @@ async fn copy(
             generation: 0,
             commit_by_ms: u64::MAX,
             keep_body: false,
+            term: Term::ANY,
         };
         to.write(device, write).await.expect("it is there");
     }
-    to.promise(device, &key, view.promise).await.expect("it is there");
+    to.promise(device, &key, view.promise, Term::ANY).await.expect("it is there");
 }
 
 async fn copy_extents(from: &MemoryBackend, to: &MemoryBackend, device: DeviceId) {
     let all = from.list_extents(device, None, usize::MAX).await.expect("it is there");
     for record in all {
         let range = 0..u64::from(record.extent.length);
-        let body = from.read_extent(device, record.extent.id, range).await.expect("it is whole");
+        // One whose bits were flipped is lost with the rest.
+        let Ok(body) = from.read_extent(device, record.extent.id, range).await else { continue };
         let extent = martlet_protocol::backend::NewExtent {
             id: record.extent.id,
             owner: record.owner,
             length: None,
+            birth_ms: None,
         };
         to.write_extent(device, extent, body).await.expect("it is whole");
     }

@@ -14,16 +14,19 @@ use tokio::time::{sleep, timeout};
 use super::aftermath;
 use super::chance::Chance;
 use super::client::{BUCKET, Client};
-use super::cluster::Simulated;
+use super::cluster::{Simulated, Size};
 use super::faults::{Climate, Schedule, heal};
 use super::network::Network;
+use super::operator::{self, Plan};
 use super::planted::Bug;
 use super::record::Record;
 use super::trace::Trace;
-use super::workers;
+use super::workers::{self, Background};
 
 /// A run that takes longer than this, in simulated time, hangs.
-const LONGEST: Duration = Duration::from_hours(24);
+const LONGEST: Duration = Duration::from_hours(48);
+
+const HOUR_MS: u64 = 60 * 60_000;
 
 /// What came of a run.
 pub(crate) struct Ran {
@@ -68,6 +71,16 @@ fn said(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref().copied()).unwrap_or("something").to_owned()
 }
 
+fn background(chance: &Chance, length_ms: u64) -> Background {
+    Background {
+        rest_ms: chance.pick(&[length_ms / 100, length_ms / 30]).max(50),
+        life_ms: chance.pick(&[length_ms / 3, 1_000_000_000]).max(1000),
+        grace_ms: chance.pick(&[5_000, 120_000]),
+        young_ms: chance.pick(&[0, 1000, 30_000]),
+        reclaim_age_ms: 12 * 60 * 1000,
+    }
+}
+
 async fn everything(
     seed: u64,
     bug: Bug,
@@ -75,7 +88,18 @@ async fn everything(
     said: &mut String,
 ) -> Result<usize, String> {
     let chance = Chance::new(seed);
-    let climate = Climate::drawn(&chance);
+    let nodes = chance.pick(&[3, 4, 5]);
+    let size = Size {
+        nodes,
+        spares: chance.index(3),
+        proxies: 2 + chance.index(2),
+        replicators: 2,
+        part_power: chance.pick(&[1, 3]),
+    };
+    let drawn_ms = chance.pick(&[500, 3_000, 15_000, 15_000, 60_000, 60_000, HOUR_MS]);
+    // What is collected too early is missed only in runs that outlast the reclaim age.
+    let length_ms = if bug == Bug::CollectsInSilence { HOUR_MS } else { drawn_ms };
+    let climate = Climate::drawn(&chance, nodes, length_ms);
     let patience_ms = chance.pick(&[Some(300), Some(1000), Some(5000), Some(5000), None]);
     let network = Network::new(trace.clone(), chance.fork(), bug, patience_ms);
     let options = StoreOptions {
@@ -83,13 +107,18 @@ async fn everything(
         bucket_cache_ms: chance.pick(&[0, u64::MAX]),
         ..StoreOptions::default()
     };
-    let size = (chance.pick(&[3, 4, 5]), 2 + chance.index(2));
-    let simulated = Arc::new(Simulated::new(network, size, options, bug));
+    let simulated = Arc::new(Simulated::new(network, size, options, (&chance, bug)));
     let record = Arc::new(Record::new(trace.clone()));
-    let length_ms = chance.pick(&[500, 3_000, 15_000, 60_000]);
-    let schedule = Schedule::drawn(&climate, &chance, (simulated.nodes.len(), size.1), length_ms);
+    let crowd = (simulated.nodes.len(), size.proxies);
+    let schedule = Schedule::drawn(&climate, &chance, crowd, length_ms);
+    let plan = match chance.below(3) {
+        0 => Plan::default(),
+        _ => Plan::drawn(&chance, size, climate.dead(&chance), length_ms),
+    };
+    let background = background(&chance, length_ms);
     *said = format!(
-        "  {size:?} nodes and proxies, patience {patience_ms:?} ms\n  {climate:?}\n{schedule}"
+        "  {size:?}, patience {patience_ms:?} ms\n  {climate:?}\n  {background:?}\n  {plan:?}\n\
+         {schedule}"
     );
 
     let new = NewBucket { owner: "me".into(), index_shards: chance.pick(&[1, 4]) };
@@ -109,18 +138,39 @@ async fn everything(
     tokio::select! {
         biased;
         () = work(&client, &chance, &schedule, length_ms) => {}
-        () = workers::work(&simulated) => {}
+        () = workers::work(&simulated, &chance, &background) => {}
+        () = at_rings(&plan, &simulated, &chance) => {}
     }
-    heal(&simulated);
-    sleep(Duration::from_mins(1)).await;
-    workers::to_the_end(&simulated).await?;
-    aftermath::check(&client).await?;
+    Box::pin(end(&client, &background)).await?;
     let history = record.history();
     checkers::check(&history).map_err(|violation| violation.to_string())?;
     if let Some(surprise) = record.surprises().first() {
         return Err(surprise.clone());
     }
     Ok(history.operations.len())
+}
+
+/// All is right again: what is left to do is done, and everything is looked at.
+async fn end(client: &Client, background: &Background) -> Result<(), String> {
+    let simulated = &client.simulated;
+    heal(simulated);
+    operator::push_all(simulated);
+    sleep(Duration::from_mins(1)).await;
+    workers::to_the_end(simulated, background).await?;
+    if operator::settle(simulated) {
+        workers::to_the_end(simulated, background).await?;
+    }
+    aftermath::check(client).await?;
+    sleep(Duration::from_millis(background.reclaim_age_ms + 60_000)).await;
+    workers::to_the_end(simulated, background).await?;
+    aftermath::count(simulated, background.reclaim_age_ms).await?;
+    aftermath::read_all(client).await
+}
+
+/// Rings change while clients work.
+async fn at_rings(plan: &Plan, simulated: &Simulated, chance: &Chance) {
+    plan.carry_out(simulated, chance).await;
+    std::future::pending::<()>().await;
 }
 
 /// Clients work while things go wrong.

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use martlet_protocol::backend::{
-    BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, Hint, ListReply, PromiseReply,
-    RegisterView, WriteReply,
+    Audited, BucketFence, DeviceStatus, EntryWrite, ExtentStat, Garbage, Hint, Holding, ListReply,
+    Presence, PromiseReply, RegisterView, WriteReply,
 };
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::tree::{BinKey, Sum};
 use martlet_protocol::{Entry, RegisterKey, Stamp};
 
 /// Something that a trace can tell of.
@@ -16,6 +17,11 @@ pub(crate) trait Shown {
 /// A register by its kind and name.
 pub(crate) fn key(key: &RegisterKey) -> String {
     format!("{:?} {}", key.kind, key.name.escape_ascii())
+}
+
+/// What is asked about several registers.
+pub(crate) fn keys<'a>(what: &str, keys: impl IntoIterator<Item = &'a RegisterKey>) -> String {
+    keys.into_iter().fold(what.to_owned(), |what, one| format!("{what} {}", key(one)))
 }
 
 /// An order, without what all orders of a run share.
@@ -96,6 +102,31 @@ impl Shown for ExtentStat {
     }
 }
 
+impl Shown for Vec<Holding> {
+    fn shown(&self) -> String {
+        let all = self.iter().map(|holding| {
+            let held = holding.held.map_or_else(|| "nothing".into(), |(held, _)| order(held));
+            let hint =
+                holding.hint.map_or_else(String::new, |hint| format!(" hint {}", order(hint)));
+            let collectable = if holding.collectable { " collectable" } else { "" };
+            format!("{held}{hint}{collectable}")
+        });
+        all.collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Shown for Vec<Presence> {
+    fn shown(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl<T> Shown for Audited<T> {
+    fn shown(&self) -> String {
+        format!("{} audited, {} corrupt", self.items, self.corrupt.len())
+    }
+}
+
 /// Things that are merely counted.
 macro_rules! counted {
     ($($of:ty),*) => {
@@ -107,4 +138,13 @@ macro_rules! counted {
     };
 }
 
-counted!(BucketFence, DeviceStatus, ExtentRecord, Garbage, Hint, (RegisterKey, RegisterView));
+counted!(
+    BucketFence,
+    DeviceStatus,
+    ExtentRecord,
+    Garbage,
+    Hint,
+    Sum,
+    (BinKey, Sum),
+    (RegisterKey, RegisterView)
+);

@@ -1,86 +1,191 @@
-//! Background work: hints are delivered and votes given back while clients work, and everything is
-//! done that is left to do when all is right again.
+//! Background work: the standard set of workers of each replicator, beside the clients and through
+//! the same network; and all that is left to do, done, when all is right again.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::future::join_all;
 use martlet_protocol::{Backend, PolicyId};
 use martlet_replicator::{
-    Cluster, ReclaimOptions, Scope, SharedCluster, Standard, SyncDevices, Update, Worker,
-    run_all_once,
+    AuditOptions, CensusOptions, CensusReport, Cluster, Cursors, KnownTerm, MemoryCursors,
+    ReclaimOptions, ReplicateOptions, Scope, SharedCluster, Spread, Standard, UpkeepOptions,
+    Worker, run_all_once,
 };
 use tokio::time::sleep;
 
+use super::chance::Chance;
 use super::clock::SimulatedClock;
 use super::cluster::Simulated;
 use super::network::Caller;
+use super::rings::Rings;
 
 /// Rounds of all workers after which nothing may be left to do.
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 30;
+/// Between two rounds.
+const ROUND: Duration = Duration::from_secs(5);
 /// Readers of what was overwritten have this long at the end, when there are none.
 const GRACE_MS: u64 = 1000;
-/// Between two steps of a worker.
-const REST: Duration = Duration::from_millis(700);
 
-fn shared(simulated: &Simulated) -> SharedCluster {
-    let ring = simulated.ring.clone();
-    let nodes = simulated.links(Caller::Worker, &Arc::new(AtomicBool::new(true)));
-    Cluster { index: ring.clone(), data: [(PolicyId(0), ring)].into(), nodes }.into()
+/// How background work goes in a run.
+#[expect(clippy::struct_field_names, reason = "units stand last in names")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Background {
+    /// The longest rest between two steps of a worker.
+    pub(crate) rest_ms: u64,
+    /// How long a replicator lives before another takes its place.
+    pub(crate) life_ms: u64,
+    /// What readers of overwritten bytes are left.
+    pub(crate) grace_ms: u64,
+    /// How old an extent is before it is replicated.
+    pub(crate) young_ms: u64,
+    /// How old tombstones are when they are collected.
+    pub(crate) reclaim_age_ms: u64,
 }
 
-/// Works for ever beside the clients, through the same network.
-pub(crate) async fn work(simulated: &Simulated) {
-    let clock = Arc::new(SimulatedClock::new(simulated.network.trace.begun));
-    let cluster = shared(simulated);
-    let mut workers: [Box<dyn Worker>; 2] = [
-        Box::new(SyncDevices::new(cluster.clone(), clock.clone(), Scope::All)),
-        Box::new(Update::new(cluster, clock, Scope::All)),
-    ];
-    loop {
-        for worker in &mut workers {
-            sleep(REST).await;
-            let step = worker.step().await;
-            if let Some(error) = step.err() {
-                simulated.network.trace.note(format_args!("{}: {error}", worker.name()));
+/// A replicator in one place, for as long as it lives.
+struct Replicator {
+    shared: SharedCluster,
+    workers: Vec<Box<dyn Worker>>,
+    alive: Arc<AtomicBool>,
+}
+
+impl Drop for Replicator {
+    fn drop(&mut self) {
+        self.alive.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Replicator {
+    fn begin(
+        simulated: &Simulated,
+        place: usize,
+        background: &Background,
+        cursors: Arc<dyn Cursors>,
+    ) -> Self {
+        let (alive, member) = (Arc::new(AtomicBool::new(true)), &simulated.replicators[place]);
+        let nodes = simulated.links((Caller::Worker(place), member), &alive);
+        let cluster = move |rings: &Rings, term| {
+            let known = KnownTerm::default();
+            known.raise(term);
+            Cluster {
+                index: rings.index.clone(),
+                data: [(PolicyId(0), rings.data.clone())].into(),
+                nodes: nodes.clone(),
+                term: known,
+                spread: Spread::default(),
+            }
+        };
+        let shared = SharedCluster::new(cluster(&member.rings(), martlet_protocol::Term::NONE));
+        let follows = shared.clone();
+        member.begin(move |rings, term| follows.set(cluster(rings, term)));
+        let workers = Standard {
+            cluster: shared.clone(),
+            clock: Arc::new(SimulatedClock::new(simulated.network.trace.begun)),
+            scope: Scope::All,
+            reclaim: ReclaimOptions { grace_ms: background.grace_ms },
+            alone_since_ms: None,
+            upkeep: UpkeepOptions {
+                audit: AuditOptions { rest: Duration::from_secs(1), ..AuditOptions::default() },
+                replicate: ReplicateOptions {
+                    young_ms: background.young_ms,
+                    ..ReplicateOptions::default()
+                },
+                reclaim_age: Duration::from_millis(background.reclaim_age_ms),
+                cursors,
+                ..UpkeepOptions::default()
+            },
+        }
+        .workers();
+        Self { shared, workers, alive }
+    }
+
+    /// Every worker does one step after the other.
+    async fn live(&mut self, simulated: &Simulated, chance: &Chance, rest_ms: u64) {
+        let all = self.workers.iter_mut().map(|worker| {
+            let chance = chance.fork();
+            async move {
+                loop {
+                    sleep(Duration::from_millis(chance.between(1, rest_ms))).await;
+                    if let Err(error) = worker.step().await {
+                        let name = worker.name();
+                        simulated.network.trace.note(format_args!("{name}: {error}"));
+                    }
+                }
+            }
+        });
+        join_all(all).await;
+    }
+}
+
+/// Works for ever: in each place, one replicator after the other.
+pub(crate) async fn work(simulated: &Simulated, chance: &Chance, background: &Background) {
+    let places = (0..simulated.replicators.len()).map(|place| {
+        let (chance, cursors) = (chance.fork(), Arc::new(MemoryCursors::default()));
+        async move {
+            loop {
+                simulated.network.trace.note(format_args!("replicator {place} begins"));
+                let mut replicator =
+                    Replicator::begin(simulated, place, background, cursors.clone());
+                let life_ms = chance.between(background.life_ms / 4, background.life_ms);
+                tokio::select! {
+                    biased;
+                    () = sleep(Duration::from_millis(life_ms)) => {}
+                    () = replicator.live(simulated, &chance, background.rest_ms) => {}
+                }
             }
         }
-    }
+    });
+    join_all(places).await;
 }
 
 /// Works until there is nothing to do: every device has its votes, and no hint is left.
-pub(crate) async fn to_the_end(simulated: &Simulated) -> Result<(), String> {
-    let mut workers = Standard {
-        cluster: shared(simulated),
-        clock: Arc::new(SimulatedClock::new(simulated.network.trace.begun)),
-        scope: Scope::All,
-        reclaim: ReclaimOptions { grace_ms: GRACE_MS },
-        alone_since_ms: None,
-    }
-    .workers();
-    let mut left = String::new();
+pub(crate) async fn to_the_end(
+    simulated: &Simulated,
+    background: &Background,
+) -> Result<(), String> {
+    let background = Background { grace_ms: GRACE_MS, young_ms: 0, ..*background };
+    let mut replicator =
+        Replicator::begin(simulated, 0, &background, Arc::new(MemoryCursors::default()));
+    let (mut left, mut quiet) = (String::new(), 0);
     for _ in 0..ROUNDS {
-        sleep(Duration::from_secs(5)).await;
-        let reports = run_all_once(&mut workers, |_, _| {}).await;
+        sleep(ROUND).await;
+        let reports = run_all_once(&mut replicator.workers, |_, _| {}).await;
         simulated.network.trace.note(format_args!("WORKERS {reports:?}"));
         left = unfinished(simulated).await;
-        if left.is_empty() {
+        quiet = if left.is_empty() { quiet + 1 } else { 0 };
+        // Once more: what one worker brings to its end is the beginning of another.
+        if quiet == 2 {
             return Ok(());
         }
     }
     Err(format!("workers come to no end: {left}"))
 }
 
+/// The census that operators take.
+pub(crate) async fn census(simulated: &Simulated) -> CensusReport {
+    let background =
+        Background { rest_ms: 0, life_ms: 0, grace_ms: 0, young_ms: 0, reclaim_age_ms: 0 };
+    let replicator =
+        Replicator::begin(simulated, 0, &background, Arc::new(MemoryCursors::default()));
+    let cluster = replicator.shared.get();
+    martlet_replicator::census(&cluster, CensusOptions::default(), &mut |_| {}).await
+}
+
 /// What there is still to do.
 async fn unfinished(simulated: &Simulated) -> String {
     let mut left = Vec::new();
-    for node in &simulated.nodes {
-        for device in node.memory().devices().await.expect("memory answers") {
-            if !device.voting {
-                left.push(format!("{} has no votes", device.device));
+    let rings = simulated.rings();
+    for device in rings.index.devices().iter().map(|device| device.id) {
+        for status in simulated.node_of(device).memory().devices().await.expect("memory answers") {
+            if !status.voting {
+                left.push(format!("{device} has no votes"));
             }
-            if device.hints > 0 {
-                left.push(format!("{} keeps {} hints", device.device, device.hints));
+            if status.hints > 0 {
+                left.push(format!("{device} keeps {} hints", status.hints));
+            }
+            if rings.index.term_at(status.term).is_none() {
+                left.push(format!("{device} is at {} still", status.term));
             }
         }
     }

@@ -1,0 +1,103 @@
+//! Makes the members of a cluster: their folders, their settings, their addresses.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Member, Plan, Role};
+use crate::image::Image;
+use crate::network::{Host, Network};
+use crate::s3::{ACCESS_KEY, SECRET_KEY};
+
+const INTERNAL_PORT: u16 = 20_000;
+const S3_PORT: u16 = 21_000;
+const ADMIN_PORT: u16 = 22_000;
+
+/// The first two addresses of a block are spared: they may be those of the machine itself.
+static CLUSTERS: AtomicU32 = AtomicU32::new(2);
+
+/// Where processes get their addresses.
+#[derive(Debug, Default)]
+pub(super) struct Place {
+    pub(super) network: Option<Network>,
+    loopback: Option<Ipv4Addr>,
+}
+
+impl Place {
+    pub(super) fn new(network: Option<Network>) -> Self {
+        let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+        let [.., a, b, c] = std::process::id().wrapping_mul(64).wrapping_add(number).to_be_bytes();
+        Self { network, loopback: Some(Ipv4Addr::new(127, a, b, c)) }
+    }
+
+    fn host(&mut self, name: &str) -> (Option<Host>, Ipv4Addr) {
+        match &mut self.network {
+            Some(network) => {
+                let host = network.add(name);
+                let address = host.address;
+                (Some(host), address)
+            }
+            None => (None, self.loopback.expect("the cluster has an address")),
+        }
+    }
+}
+
+/// Makes members: their folders, their settings, their addresses.
+pub(super) struct Build<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) place: Place,
+    pub(super) folder: &'a Path,
+    /// What nodes are put on, as far as it goes.
+    pub(super) disks: std::vec::IntoIter<Image>,
+}
+
+impl Build<'_> {
+    pub(super) fn node(&mut self, number: usize) -> Member {
+        let mut member = self.member(Role::StorageNode, &format!("n{number}"), INTERNAL_PORT);
+        if let Some(disk) = self.disks.next() {
+            member.put_on(disk);
+        }
+        let mut devices = String::new();
+        for device in 1..=self.plan.devices {
+            let path = member.device(device);
+            fs::create_dir_all(&path).unwrap();
+            writeln!(devices, "d{device} = \"{}\"", path.display()).unwrap();
+        }
+        let address = member.address;
+        member.configure(&format!(
+            "internal_address = \"{address}\"\nreserve = \"16MiB\"\n[devices]\n{devices}"
+        ));
+        member
+    }
+
+    pub(super) fn proxy(&mut self, number: usize) -> Member {
+        let mut member = self.member(Role::Proxy, &format!("p{number}"), S3_PORT);
+        let more = &self.plan.proxy_settings;
+        member.configure(&format!("s3_address = \"{}\"\n{more}", member.address));
+        member.set("MARTLET_ROOT_ACCESS_KEY", ACCESS_KEY);
+        member.set("MARTLET_ROOT_SECRET_KEY", SECRET_KEY);
+        member
+    }
+
+    pub(super) fn replicator(&mut self, number: usize) -> Member {
+        let member = self.member(Role::Replicator, &format!("r{number}"), 0);
+        member.configure(&format!("nodes = [\"n{number}\"]\n"));
+        member
+    }
+
+    fn member(&mut self, role: Role, name: &str, port: u16) -> Member {
+        let folder: PathBuf = self.folder.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let (host, ip) = self.place.host(name);
+        let number: u16 = name[1..].parse().unwrap();
+        let admin = ADMIN_PORT + number + 100 * role as u16;
+        let address = SocketAddr::from((ip, if port == 0 { 0 } else { port + number }));
+        let mut member = Member::new(role, name, folder, host, [address, (ip, admin).into()]);
+        for (name, value) in &self.plan.environment {
+            member.set(name, value);
+        }
+        member
+    }
+}

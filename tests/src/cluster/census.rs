@@ -1,0 +1,249 @@
+//! An independent count of what lies where: every register and every wanted extent against the
+//! rings, asked of the nodes one by one. It shares nothing with the workers that move things.
+//!
+//! * A register that holds an entry must be on all primaries of its partition, all with the same
+//!   write; anything else is missing or older.
+//! * An extent that a live entry names must be on all its primaries. Others are garbage, which goes
+//!   in its own time.
+//! * What lies on a device that is no primary is a stray; what is kept for others is a hint.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::Body;
+use martlet_protocol::{Backend, DeviceId, ExtentId, RegisterKey, Stamp};
+use martlet_ring::Ring;
+use tokio::time::sleep;
+
+use super::Cluster;
+use super::rings::{DATA, INDEX};
+
+/// Registers, extents and hints that a node is asked for at a time.
+const PAGE: usize = 500;
+/// Of what is wrong, so much is told.
+const EXAMPLES: usize = 8;
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Census {
+    /// Registers that hold an entry, each counted once.
+    pub registers: usize,
+    /// Extents that live entries name, each counted once.
+    pub extents: usize,
+    /// What is not where it should be, in words.
+    pub missing: Vec<String>,
+    /// What is where it should not be, in words.
+    pub strays: Vec<String>,
+    /// Writes that are kept for others.
+    pub hints: usize,
+    /// Devices that did not answer.
+    pub silent: Vec<String>,
+}
+
+impl Census {
+    /// Whether everything is where the rings say, and nowhere else.
+    pub fn is_clean(&self) -> bool {
+        let wrong = [&self.missing, &self.strays, &self.silent];
+        wrong.iter().all(|it| it.is_empty()) && self.hints == 0
+    }
+}
+
+impl std::fmt::Display for Census {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { registers, extents, missing, strays, hints, silent } = self;
+        writeln!(f, "{registers} registers, {extents} extents, {hints} hints")?;
+        for (what, found) in [("missing", missing), ("stray", strays), ("silent", silent)] {
+            writeln!(f, "{} {what}: {:?}", found.len(), &found[..found.len().min(EXAMPLES)])?;
+        }
+        Ok(())
+    }
+}
+
+/// What all devices hold.
+#[derive(Default)]
+struct Found {
+    registers: BTreeMap<RegisterKey, BTreeMap<DeviceId, RegisterView>>,
+    extents: BTreeMap<ExtentId, BTreeSet<DeviceId>>,
+    hints: usize,
+    silent: Vec<String>,
+}
+
+impl Cluster {
+    /// Counts everything.
+    pub async fn census(&self) -> Census {
+        let mut found = Found::default();
+        for node in 0..self.nodes.len() {
+            let backend = self.backend(node);
+            for device in self.devices(node) {
+                if let Err(error) = found.take(&backend, device).await {
+                    found.silent.push(format!("{device}: {error}"));
+                }
+            }
+        }
+        found.compare(&self.rings.ring(INDEX), &self.rings.ring(DATA))
+    }
+
+    /// Lets the workers work until a census is clean.
+    pub async fn until_clean(&self, patience: Duration) -> Census {
+        let begun = Instant::now();
+        loop {
+            let census = self.census().await;
+            if census.is_clean() {
+                println!("everything is in its place after {:?}: {census}", begun.elapsed());
+                return census;
+            }
+            assert!(begun.elapsed() < patience, "not in its place within {patience:?}: {census}");
+            sleep(Duration::from_millis(300)).await;
+        }
+    }
+}
+
+impl Found {
+    async fn take(
+        &mut self,
+        backend: &dyn Backend,
+        device: DeviceId,
+    ) -> martlet_protocol::Result<()> {
+        let mut after = None;
+        loop {
+            let page = backend.registers(device, after.as_ref(), PAGE).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(last.clone());
+            for (key, view) in page.into_iter().filter(|(_, view)| view.entry.is_some()) {
+                self.registers.entry(key).or_default().insert(device, view);
+            }
+        }
+        let mut after = None;
+        loop {
+            let page = backend.list_extents(device, after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.extent.id);
+            for record in page {
+                self.extents.entry(record.extent.id).or_default().insert(device);
+            }
+        }
+        self.hints += backend.hints(device, None, PAGE).await?.len();
+        Ok(())
+    }
+
+    fn compare(self, index: &Ring, data: &Ring) -> Census {
+        let Self { registers, extents, hints, silent } = self;
+        let mut census = Census { hints, silent, registers: registers.len(), ..Census::default() };
+        let mut wanted = BTreeSet::new();
+        for (key, held) in &registers {
+            let primaries: Vec<_> = index.primaries(index.partition(key.placement())).collect();
+            let write = |view: &RegisterView| view.entry.as_ref().map(|it| (it.order, it.write_id));
+            let newest = held.values().max_by_key(|view| write(view).map(|it| it.0));
+            let newest = newest.expect("somebody holds it");
+            census.look(&format!("{key:?} {:?}", stamp(newest)), &primaries, |device| {
+                held.get(&device).is_some_and(|view| write(view) == write(newest))
+            });
+            census.strays(&format!("{key:?}"), &primaries, held.keys().copied());
+            wanted.extend(named(newest));
+        }
+        census.extents = wanted.len();
+        for id in wanted {
+            let primaries: Vec<_> = data.primaries(data.partition(id.placement())).collect();
+            let held = extents.get(&id).cloned().unwrap_or_default();
+            census.look(&id.to_string(), &primaries, |device| held.contains(&device));
+            census.strays(&id.to_string(), &primaries, held.iter().copied());
+        }
+        census
+    }
+}
+
+impl Census {
+    fn look(&mut self, what: &str, wanted: &[DeviceId], has: impl Fn(DeviceId) -> bool) {
+        let lacking = wanted.iter().filter(|device| !has(**device));
+        self.missing.extend(lacking.map(|device| format!("{what} on {device}")));
+    }
+
+    fn strays(&mut self, what: &str, wanted: &[DeviceId], on: impl Iterator<Item = DeviceId>) {
+        let strays = on.filter(|device| !wanted.contains(device));
+        self.strays.extend(strays.map(|device| format!("{what} on {device}")));
+    }
+}
+
+fn stamp(view: &RegisterView) -> Option<Stamp> {
+    view.entry.as_ref().map(|entry| entry.order)
+}
+
+/// The extents that an entry names in itself.
+fn named(view: &RegisterView) -> Vec<ExtentId> {
+    let body = view.entry.as_ref().and_then(|entry| entry.value.body());
+    let extents = match body {
+        Some(Body::Extents(manifest)) => &manifest.extents,
+        Some(Body::Spilled { manifest, .. }) => manifest,
+        Some(Body::Empty | Body::Inline { .. }) | None => return Vec::new(),
+    };
+    extents.iter().map(|extent| extent.id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::backend::RegisterView;
+    use martlet_protocol::entry::Value;
+    use martlet_protocol::id::{BucketId, WriteId};
+    use martlet_protocol::stamp::WriterId;
+    use martlet_protocol::{Entry, PolicyId};
+
+    use super::*;
+
+    const D: [DeviceId; 4] = [DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)];
+
+    fn view(time: u64) -> RegisterView {
+        let order = Stamp { time, writer: WriterId(1) };
+        let entry = Entry { order, write_id: WriteId([1; 16]), value: Value::Tombstone };
+        RegisterView { entry: Some(entry), ..RegisterView::default() }
+    }
+
+    /// Four devices, each on a node of its own; the primaries of the key.
+    fn rings() -> (Ring, Ring, RegisterKey, Vec<DeviceId>) {
+        let devices: Vec<_> = (0..4).map(device).collect();
+        let ring = || Ring::of_devices(PolicyId(0), 3, &devices).unwrap();
+        let key = RegisterKey::object(BucketId([1; 16]), 16, "k");
+        let primaries = ring().primaries(ring().partition(key.placement())).collect();
+        (ring(), ring(), key, primaries)
+    }
+
+    fn device(number: u32) -> martlet_ring::Device {
+        let name = format!("n{number}");
+        let node = martlet_ring::Node { address: format!("{name}:1"), name };
+        let (region, zone, weight) = (1, number, 1.0);
+        let (name, meta) = ("d1".to_owned(), String::new());
+        martlet_ring::Device { id: DeviceId(number), region, zone, node, name, weight, meta }
+    }
+
+    fn census(held: &[(DeviceId, u64)]) -> Census {
+        let (index, data, key, _) = rings();
+        let held = held.iter().map(|(device, time)| (*device, view(*time))).collect();
+        let found = Found { registers: BTreeMap::from([(key, held)]), ..Found::default() };
+        found.compare(&index, &data)
+    }
+
+    #[test]
+    fn what_is_on_all_primaries_and_nowhere_else_is_clean() {
+        let (.., primaries) = rings();
+        let all: Vec<_> = primaries.iter().map(|device| (*device, 5)).collect();
+        let census = census(&all);
+        assert!(census.is_clean(), "{census}");
+        assert_eq!(census.registers, 1);
+    }
+
+    #[test]
+    fn older_missing_and_stray_ones_are_told() {
+        let (.., primaries) = rings();
+        let stray = D.into_iter().find(|device| !primaries.contains(device)).unwrap();
+        let census = census(&[(primaries[0], 5), (primaries[1], 4), (stray, 5)]);
+        assert_eq!((census.missing.len(), census.strays.len()), (2, 1), "{census}");
+        assert!(!census.is_clean());
+    }
+
+    #[test]
+    fn hints_and_silence_are_not_clean() {
+        assert!(Census::default().is_clean());
+        assert!(!Census { hints: 1, ..Census::default() }.is_clean());
+        assert!(!Census { silent: vec!["d1".into()], ..Census::default() }.is_clean());
+    }
+}

@@ -1,0 +1,127 @@
+//! What clients met in a stretch of time: how much was done, and how much of it went wrong.
+
+use std::time::Duration;
+
+use martlet_protocol::consistency::Given;
+
+use super::Recorder;
+use crate::checkers::{Operation, Outcome};
+
+/// What clients met.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// What the stretch is called.
+    pub name: &'static str,
+    /// Calls that came to an end.
+    pub operations: usize,
+    /// Writes and deletes that were acknowledged.
+    pub written: usize,
+    /// Calls without an answer that says what happened: 5xx, a lost connection, no answer in time.
+    pub errors: usize,
+    /// Answers that rest on less than a quorum.
+    pub degraded: usize,
+    /// The longest call that was answered.
+    pub slowest: Duration,
+    /// How long the stretch was.
+    pub time: Duration,
+}
+
+impl Tally {
+    fn of(name: &'static str, operations: &[&Operation], time: Duration) -> Self {
+        let count =
+            |wanted: fn(&Operation) -> bool| operations.iter().filter(|it| wanted(it)).count();
+        let answered = operations.iter().filter(|it| it.outcome != Outcome::Unknown);
+        let slowest = answered.map(|it| it.returned_at - it.invoked_at).max().unwrap_or(0);
+        Self {
+            name,
+            operations: operations.len(),
+            written: count(Operation::is_acknowledged_write),
+            errors: count(|it| it.outcome == Outcome::Unknown),
+            degraded: count(|it| it.given != Given::Quorum),
+            slowest: Duration::from_nanos(slowest),
+            time,
+        }
+    }
+
+    /// Writes in a second.
+    pub fn writes_per_second(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "counts are small")]
+        let written = self.written as f64;
+        written / self.time.as_secs_f64()
+    }
+
+    /// So few of a hundred calls may have failed, and clients must have got on.
+    pub fn assert_errors(&self, percent_max: usize) -> &Self {
+        let errors_max = self.operations * percent_max / 100;
+        assert!(
+            self.errors <= errors_max,
+            "{} errors, {errors_max} at most: {self:?}",
+            self.errors
+        );
+        assert!(self.written >= 10, "hardly anything was written: {self:?}");
+        self
+    }
+
+    /// At least such a part of what was written in a second in another stretch was written in this.
+    pub fn assert_pace(&self, part_min: f64, of: &Self) -> &Self {
+        let (own, other) = (self.writes_per_second(), of.writes_per_second());
+        println!("{}: {:.2} of the pace of {}", self.name, own / other, of.name);
+        assert!(own >= part_min * other, "{own:.0} writes/s, {other:.0} before: {self:?}");
+        self
+    }
+}
+
+impl Recorder {
+    /// What clients met since operation number `from`, in so long a time.
+    pub fn tally(&self, name: &'static str, from: usize, time: Duration) -> Tally {
+        let operations = self.operations.lock();
+        let stretch: Vec<&Operation> = operations[from..].iter().map(|it| &it.operation).collect();
+        let tally = Tally::of(name, &stretch, time);
+        println!("{tally:?}");
+        tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkers::{Call, Value};
+
+    fn operation(call: Call, outcome: Outcome, nanoseconds: u64) -> Operation {
+        let (client, key, given) = (1, "k".to_owned(), Given::Quorum);
+        let (invoked_at, returned_at) = (7, 7 + nanoseconds);
+        Operation { client, key, call, invoked_at, returned_at, outcome, given }
+    }
+
+    #[test]
+    fn errors_and_writes_are_counted() {
+        let written = operation(Call::Put(Value(1)), Outcome::Done, 5);
+        let unknown = operation(Call::Put(Value(2)), Outcome::Unknown, 90);
+        let mut read = operation(Call::Get, Outcome::Read(None), 8);
+        read.given = Given::Degraded;
+        let refused = operation(Call::Create(Value(3)), Outcome::Refused, 6);
+        let mut all = vec![&written; 12];
+        all.extend([&unknown, &read, &refused]);
+        let tally = Tally::of("all", &all, Duration::from_secs(2));
+        let counts = (tally.operations, tally.written, tally.errors, tally.degraded);
+        assert_eq!(counts, (15, 12, 1, 1));
+        assert_eq!(tally.slowest, Duration::from_nanos(8), "errors may take their time");
+        tally.assert_errors(7).assert_pace(1.0, &tally);
+    }
+
+    #[test]
+    #[should_panic(expected = "1 errors, 0 at most")]
+    fn too_many_errors_are_told() {
+        let (written, unknown) =
+            (operation(Call::Delete, Outcome::Done, 5), operation(Call::Get, Outcome::Unknown, 5));
+        let mut all = vec![&written; 12];
+        all.push(&unknown);
+        Tally::of("all", &all, Duration::from_secs(1)).assert_errors(7);
+    }
+
+    #[test]
+    #[should_panic(expected = "hardly anything")]
+    fn clients_that_do_nothing_meet_no_errors() {
+        Tally::of("none", &[], Duration::from_secs(1)).assert_errors(100);
+    }
+}

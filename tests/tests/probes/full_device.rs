@@ -1,0 +1,124 @@
+//! A device is full: nobody's write fails because of it, deletes work on it, and it takes data again
+//! when there is room.
+
+use std::time::Duration;
+
+use martlet_tests::checkers::Outcome;
+use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::probe::{PATIENCE, Probe, keys, until};
+use martlet_tests::recorded::load::Load;
+
+const DISK_MIB: u64 = 160;
+/// What is left of the disk when a foreign file has taken its part: the load takes the rest.
+const LEFT_BYTES: u64 = 3 << 20;
+/// So small that some dozens of objects fill it.
+const SMALL_DISK_MIB: u64 = 128;
+const KEYS: usize = 24;
+const SECONDS: Duration = Duration::from_secs(20);
+
+async fn wait_until_full(cluster: &Cluster, full: u64) {
+    let first = &cluster.nodes[..1];
+    Cluster::wait_for_metric(first, "martlet_device_full", SECONDS, |value| value == full).await;
+}
+
+/// Extents that the device has ever taken.
+async fn taken(cluster: &Cluster) -> u64 {
+    cluster.nodes[0].metric("martlet_device_extent_writes_total").await.unwrap()
+}
+
+/// Objects and tombstones of the probe's old keys on the device.
+async fn on_first(cluster: &Cluster) -> (usize, usize) {
+    let held = cluster.held(0, "old/").await;
+    let deleted = held.values().filter(|entry| entry.value.is_tombstone()).count();
+    (held.len() - deleted, deleted)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_device_stops_nobody_and_recovers_by_itself() {
+    let test = "a_full_device_stops_nobody_and_recovers_by_itself";
+    let plan = Plan::in_a_hurry();
+    let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
+    let mut probe = Probe::over(cluster).await;
+    let mut client = probe.client(0);
+    let old = keys("old", KEYS);
+    probe.put_all(&old, 100_000).await;
+    probe.load(Load { apart: true, ..Load::default() });
+    let quiet = probe.watch("quiet", 2.0).await;
+
+    probe.cluster.nodes[0].disk().fill_up_to(LEFT_BYTES);
+    wait_until_full(&probe.cluster, 1).await;
+    let full = probe.watch("a device is full", 4.0).await;
+    full.assert_errors(0).assert_pace(0.4, &quiet);
+    assert_eq!(full.degraded, 0, "{full:?}");
+
+    // Deletes work on the full device, and not only around it.
+    let (there, _) = on_first(&probe.cluster).await;
+    assert!(there > KEYS / 4, "the device holds {there} of {KEYS}");
+    for key in &old {
+        assert_eq!(client.delete(key).await, Outcome::Done, "{:?}", client.reply);
+        assert_eq!(client.header("x-martlet-consistency"), "quorum");
+    }
+    until("the full device has all deletes", PATIENCE, async || {
+        on_first(&probe.cluster).await == (0, there)
+    })
+    .await;
+
+    probe.cluster.nodes[0].disk().give_room();
+    wait_until_full(&probe.cluster, 0).await;
+    let before = taken(&probe.cluster).await;
+    until("it takes data again", PATIENCE, async || taken(&probe.cluster).await > before + 10)
+        .await;
+    probe.watch("there is room again", 1.0).await.assert_errors(0);
+    probe.finish().await;
+}
+
+/// Racing conditions lose or win as ever: that one of three has no room is no reason to refuse any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r7_a_full_device_refuses_no_racer() {
+    let test = "r7_a_full_device_refuses_no_racer";
+    let plan = Plan { nodes: 3, ..Plan::in_a_hurry() };
+    let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
+    let mut probe = Probe::over(cluster).await;
+    probe.load(Load::default());
+    let quiet = probe.watch("quiet", 2.0).await;
+    probe.cluster.nodes[0].disk().fill_up_to(0);
+    let full = probe.watch("a device is full", 5.0).await;
+    full.assert_errors(5).assert_pace(0.4, &quiet);
+    probe.cluster.nodes[0].disk().give_room();
+    wait_until_full(&probe.cluster, 0).await;
+    probe.finish().await;
+}
+
+/// Objects fill the device, deletes make room: the cluster's own garbage is what has to go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_objects_filled_takes_more_when_some_are_deleted() {
+    let test = "a_device_that_objects_filled_takes_more_when_some_are_deleted";
+    let plan = Plan::in_a_hurry();
+    let Some(cluster) = plan.start_on_disks(test, &[SMALL_DISK_MIB]).await else { return };
+    let mut probe = Probe::over(cluster).await;
+    let mut client = probe.client(0);
+    client.length = 3_000_000;
+    // Every one is taken, also when the device has stopped taking any.
+    let (mut number, mut last, mut beyond) = (0, 0, 0);
+    while beyond < 8 {
+        assert_eq!(client.put(&format!("big/{number:03}")).await.1, Outcome::Done);
+        assert_eq!(client.header("x-martlet-consistency"), "quorum");
+        let now = taken(&probe.cluster).await;
+        beyond = if now == last { beyond + 1 } else { 0 };
+        (number, last) = (number + 1, now);
+        assert!(number < 120, "the device does not fill up");
+    }
+    println!("the device is full, and {number} objects are there");
+    for number in (0..number).filter(|number| number % 4 > 0) {
+        let outcome = client.delete(&format!("big/{number:03}")).await;
+        assert_eq!(outcome, Outcome::Done, "{:?}", client.reply);
+    }
+    let mut number = 0;
+    until("the device takes more", PATIENCE, async || {
+        number += 1;
+        assert_eq!(client.put(&format!("more/{}", number % 8)).await.1, Outcome::Done);
+        taken(&probe.cluster).await > last
+    })
+    .await;
+    probe.finish().await;
+}

@@ -1,0 +1,66 @@
+//! Power is cut: what was not synced is gone, and nothing that was acknowledged is (rules R2, X6).
+
+use martlet_tests::checkers::Outcome;
+use martlet_tests::cluster::{Member, Plan};
+use martlet_tests::probe::{PATIENCE, Probe, seconds, until};
+use martlet_tests::recorded::load::Load;
+
+const DISK_MIB: u64 = 256;
+
+/// The disks of all others lose nothing, so that what one node lost would be missed when another is
+/// away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r2_x6_one_node_loses_power_under_load() {
+    let test = "r2_x6_one_node_loses_power_under_load";
+    let plan = Plan { nodes: 3, ..Plan::default() };
+    let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB]).await else { return };
+    let mut probe = Probe::over(cluster).await;
+    probe.light_load();
+    for round in 0..3 {
+        probe.watch("quiet", 1.0).await.assert_errors(5);
+        Member::cut_power(&mut probe.cluster.nodes[..1]);
+        probe.watch("a node has no power", 1.0).await.assert_errors(15);
+        probe.cluster.nodes[0].start().await;
+        seconds(0.5).await;
+        // Now the vote of the one that came back is needed.
+        let other = 1 + round % 2;
+        probe.cluster.nodes[other].kill();
+        probe.watch("another node is away", 1.0).await.assert_errors(25);
+        probe.cluster.start_all().await;
+        seconds(0.5).await;
+    }
+    probe.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r2_x6_all_nodes_lose_power_at_once() {
+    let test = "r2_x6_all_nodes_lose_power_at_once";
+    let plan = Plan { nodes: 3, ..Plan::default() };
+    let Some(cluster) = plan.start_on_disks(test, &[DISK_MIB; 3]).await else { return };
+    let mut probe = Probe::over(cluster).await;
+    probe.load(Load::default());
+    for _ in 0..3 {
+        let quiet = probe.watch("quiet", 1.2).await;
+        quiet.assert_errors(5);
+        assert!(quiet.degraded * 10 < quiet.operations, "too little is firm: {quiet:?}");
+        Member::cut_power(&mut probe.cluster.nodes);
+        let dark = probe.watch("no node has power", 0.5).await;
+        assert_eq!(dark.written, 0, "who took these writes? {dark:?}");
+        probe.cluster.start_all().await;
+        serves_again(&probe).await;
+    }
+    probe.finish().await;
+}
+
+/// Until every proxy has a quorum again: they leave nodes alone for a while that did not answer.
+async fn serves_again(probe: &Probe) {
+    for proxy in 0..probe.cluster.proxies.len() {
+        let mut client = probe.client(proxy);
+        client.is_loyal = true;
+        until("a proxy has a quorum again", PATIENCE, async || {
+            let written = client.put("again").await.1 == Outcome::Done;
+            written && client.header("x-martlet-consistency") == "quorum"
+        })
+        .await;
+    }
+}

@@ -1,0 +1,97 @@
+//! How a call leaves the hands of its caller: it crosses the network, and a caller that has died
+//! neither sends nor hears.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, stream};
+use martlet_protocol::{Backend, ByteStream, Error, Result};
+use tokio::time::sleep;
+
+use crate::membership::Member;
+use crate::network::{Caller, Network};
+use crate::node::Node;
+use crate::planted::Bug;
+use crate::shown::Shown;
+
+/// Bytes of an extent that arrive at a time.
+const PIECE_BYTES: usize = 4096;
+/// How long a stream that hangs is waited for when calls are waited for without end.
+const HANGS_MS: u64 = 10_000;
+
+/// A node as one caller reaches it.
+pub(crate) struct Link {
+    pub(crate) network: Network,
+    pub(crate) caller: Caller,
+    /// What the caller knows of the cluster.
+    pub(crate) member: Arc<Member>,
+    /// Whether the caller still lives; the calls of a dead one go nowhere.
+    pub(crate) alive: Arc<AtomicBool>,
+    pub(crate) number: usize,
+    pub(crate) node: Arc<Node>,
+    /// All nodes: who answers instead, when that is the bug.
+    pub(crate) others: Arc<[Arc<Node>]>,
+}
+
+impl Link {
+    pub(super) async fn carry<T, F>(
+        &self,
+        what: String,
+        effect: impl Fn(Arc<dyn Backend>) -> F + Send + Sync + 'static,
+    ) -> Result<T>
+    where
+        T: Shown + Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        self.living().await;
+        let (caller, node) = ((self.caller, &self.member), (self.number, &self.node));
+        let reply = self.network.carry(caller, node, what, effect).await;
+        self.living().await;
+        reply
+    }
+
+    /// Goes on if the caller lives.
+    pub(super) async fn living(&self) {
+        if !self.alive.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether this call meets the bug that was planted.
+    pub(super) fn has(&self, bug: Bug) -> bool {
+        self.network.bug == bug
+    }
+
+    /// Bytes on their way, in pieces that take their time; some streams break off, some hang.
+    pub(super) fn stream(&self, bytes: Bytes) -> ByteStream {
+        let broken = self.network.breaks().then(|| self.network.chance.index(bytes.len()));
+        let hangs = self.network.chance.per_mille(500);
+        let patience_ms = self.network.patience_ms.unwrap_or(HANGS_MS);
+        let chance = self.network.chance.fork();
+        let pieces = stream::unfold(Some((0, bytes)), move |state| {
+            let chance = chance.clone();
+            async move {
+                let (at, mut rest) = state.filter(|(_, rest)| !rest.is_empty())?;
+                sleep(Duration::from_millis(chance.below(3))).await;
+                if broken.is_some_and(|broken| at + PIECE_BYTES > broken) {
+                    sleep(Duration::from_millis(if hangs { patience_ms } else { 0 })).await;
+                    return Some((Err(Error::unavailable("the bytes stopped coming")), None));
+                }
+                let piece = rest.split_to(PIECE_BYTES.min(rest.len()));
+                Some((Ok(piece), Some((at + PIECE_BYTES, rest))))
+            }
+        });
+        pieces.boxed()
+    }
+}
+
+/// All bytes of a stream.
+pub(super) async fn whole(mut stream: ByteStream) -> Result<Bytes> {
+    let mut bytes = BytesMut::new();
+    while let Some(piece) = stream.next().await {
+        bytes.extend_from_slice(&piece?);
+    }
+    Ok(bytes.freeze())
+}

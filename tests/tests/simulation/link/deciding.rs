@@ -1,0 +1,197 @@
+//! The calls by which registers are decided, with what planted bugs make of them.
+
+use std::sync::Arc;
+
+use martlet_protocol::backend::{
+    DeviceStatus, EntryWrite, Holding, ListReply, ListRequest, Presence, PromiseReply,
+    RegisterView, Want, WriteReply,
+};
+use martlet_protocol::{Backend, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp, Term};
+
+use super::Link;
+use crate::network::{Caller, Way};
+use crate::node::{Node, Standing};
+use crate::planted::Bug;
+use crate::shown;
+
+impl Link {
+    pub(super) async fn read_entry(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        (want, term): (Want, Term),
+    ) -> Result<RegisterView> {
+        let what = format!("read {} at {term}", shown::key(key));
+        let (key, mut instead) = (key.clone(), self.instead(key, term));
+        if self.has(Bug::ReadsOneReplica) {
+            instead = Some(self.others[0].clone());
+        }
+        self.carry(what, move |node| {
+            let (key, instead) = (key.clone(), instead.clone());
+            async move {
+                match instead {
+                    Some(first) => first.backend().read(first.device, &key, want, term).await,
+                    None => node.read(device, &key, want, term).await,
+                }
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn write_entry(
+        &self,
+        device: DeviceId,
+        write: EntryWrite,
+    ) -> Result<WriteReply> {
+        let what = format!("write {} at {}", shown::write(&write), write.term);
+        let instead = self.instead(&write.key, write.term);
+        let forgets = self.has(Bug::ForgetsDeletes) && write.entry.value.is_tombstone();
+        let reply = self.carry(what, move |node| {
+            let (write, instead) = (write.clone(), instead.clone());
+            async move {
+                if forgets {
+                    // As if there had never been anything, nor a delete.
+                    return Ok(WriteReply::Stored);
+                }
+                match instead {
+                    Some(other) => other.backend().write(other.device, write).await,
+                    None => node.write(device, write).await,
+                }
+            }
+        });
+        match reply.await {
+            Err(_) if self.has(Bug::AcknowledgesAlone) => Ok(WriteReply::Stored),
+            reply => reply,
+        }
+    }
+
+    pub(super) async fn promise_ballot(
+        &self,
+        device: DeviceId,
+        key: &RegisterKey,
+        (ballot, term): (Stamp, Term),
+    ) -> Result<PromiseReply> {
+        let what = format!("promise {} {} at {term}", shown::key(key), shown::order(ballot));
+        let (key, instead) = (key.clone(), self.instead(key, term));
+        let forgets = self.has(Bug::ForgetsPromises);
+        self.carry(what, move |node| {
+            let (key, instead) = (key.clone(), instead.clone());
+            async move {
+                if let Some(other) = instead {
+                    return other.backend().promise(other.device, &key, ballot, term).await;
+                }
+                if forgets {
+                    let view = node.read(device, &key, Want::EntryAndInline, term).await?;
+                    return Ok(PromiseReply::Promised(view));
+                }
+                node.promise(device, &key, ballot, term).await
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn list_entries(
+        &self,
+        device: DeviceId,
+        request: &ListRequest,
+    ) -> Result<ListReply> {
+        let what = format!("list {:?} {:?} at {}", request.kind, request.start, request.term);
+        let request = request.clone();
+        let instead = self.has(Bug::ListsOneReplica).then(|| self.others[0].clone());
+        self.carry(what, move |node| {
+            let (request, instead) = (request.clone(), instead.clone());
+            async move {
+                match instead {
+                    Some(first) => first.backend().list(first.device, &request).await,
+                    None => node.list(device, &request).await,
+                }
+            }
+        })
+        .await
+    }
+
+    /// Who answers for the node in matters of a register, if a bug has it so.
+    fn instead(&self, key: &RegisterKey, term: Term) -> Option<Arc<Node>> {
+        if !self.has(Bug::CountsOneSet) || !matches!(self.caller, Caller::Proxy(_)) {
+            return None;
+        }
+        let ring = self.member.rings().index;
+        let sets = ring.sets(ring.partition(key.placement()), term);
+        let is_new = sets.is_joint() && !sets.is_of(0, self.node.device);
+        let mut old = sets.set(0).filter(|device| !sets.is_of(1, *device));
+        let old = old.next().filter(|_| is_new)?;
+        self.others.iter().find(|node| node.device == old).cloned()
+    }
+
+    /// Workers ask all nodes at once, in an order that does not repeat: that stays out of the trace.
+    pub(super) async fn statuses(&self) -> Result<Vec<DeviceStatus>> {
+        let passes = |way| self.network.passes(self.caller, self.number, way);
+        let answers =
+            self.node.standing() == Standing::Up && passes(Way::There) && passes(Way::Back);
+        if !answers && !self.has(Bug::CollectsInSilence) {
+            return Err(Error::unavailable("the connection is refused"));
+        }
+        let mut all = self.node.backend().devices().await?;
+        for status in &mut all {
+            status.identity = self.node.identity();
+            if self.has(Bug::BeginsUnjoined) {
+                status.joined = u64::MAX;
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) async fn holdings_of(
+        &self,
+        device: DeviceId,
+        keys: &[RegisterKey],
+    ) -> Result<Vec<Holding>> {
+        let what = shown::keys("holdings of", keys);
+        let asked = keys.to_vec();
+        let reply = self.carry(what, move |node| {
+            let keys = asked.clone();
+            async move { node.holdings(device, &keys).await }
+        });
+        match reply.await {
+            Err(_) if self.has(Bug::CollectsInSilence) => self.hearsay(keys).await,
+            reply => reply,
+        }
+    }
+
+    /// Silence, where a bug takes it for consent.
+    pub(super) fn consent(&self, reply: Result<()>) -> Result<()> {
+        match reply {
+            Err(_) if self.has(Bug::CollectsInSilence) => Ok(()),
+            reply => reply,
+        }
+    }
+
+    /// What others hold, as if the node had said it.
+    async fn hearsay(&self, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
+        let mut best = vec![Holding::default(); keys.len()];
+        for other in self.others.iter() {
+            let held = other.memory().holdings(other.device, keys).await?;
+            for (best, held) in best.iter_mut().zip(held) {
+                best.held = best.held.max(held.held);
+                best.collectable |= held.collectable;
+            }
+        }
+        Ok(best)
+    }
+
+    pub(super) async fn presence_of(
+        &self,
+        device: DeviceId,
+        ids: &[ExtentId],
+    ) -> Result<Vec<Presence>> {
+        if self.has(Bug::ReleasesUnverified) {
+            return Ok(vec![Presence::Here; ids.len()]);
+        }
+        let (what, ids) = (format!("presence of {ids:?}"), ids.to_vec());
+        self.carry(what, move |node| {
+            let ids = ids.clone();
+            async move { node.presence(device, &ids).await }
+        })
+        .await
+    }
+}

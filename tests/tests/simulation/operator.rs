@@ -1,0 +1,174 @@
+//! Who changes the rings of a run: devices join, are drained and leave, one change after the other,
+//! and some of those who work by the rings hear of it late.
+//!
+//! An operator does what the documentation says: a change is settled once it is over, by the word of
+//! the devices, and only then does the next one begin. A device that is dead is taken out at once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_protocol::{Clock, Phase, Term};
+use tokio::time::sleep;
+
+use super::census;
+use super::chance::Chance;
+use super::clock::SimulatedClock;
+use super::cluster::{Simulated, Size};
+use super::membership::Member;
+use super::node::Standing;
+use super::rings::{Edit, REPLICAS, Rings, device_of};
+
+/// Looks at whether a change is over.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What an operator will do in a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// The pause before it.
+    after_ms: u64,
+    edit: Edit,
+    /// The longest that anybody waits for the rings that it makes.
+    push_ms: u64,
+    /// One in so many hears of them by itself only.
+    left_out: u64,
+}
+
+impl Plan {
+    /// At most three edits that leave enough devices, each settled before the next.
+    pub(crate) fn drawn(chance: &Chance, size: Size, dead: Option<usize>, length_ms: u64) -> Self {
+        let mut steps = Vec::new();
+        let mut present: BTreeSet<usize> = (0..size.nodes).collect();
+        let mut spares = (size.nodes..size.nodes + size.spares).peekable();
+        let step = |edit, within_ms: u64| Step {
+            after_ms: chance.below(within_ms),
+            edit,
+            push_ms: chance.pick(&[0, 20, 1000, length_ms / 4]),
+            left_out: chance.pick(&[1, 2, 4, 1000]),
+        };
+        for _ in 0..chance.between(1, 3) {
+            let enough = present.len() > REPLICAS as usize;
+            let leaving = dead.filter(|dead| enough && present.contains(dead));
+            let nodes: Vec<usize> = present.iter().copied().collect();
+            let edit = match (leaving, spares.peek()) {
+                (Some(dead), _) => Edit::Remove(dead),
+                (None, Some(new)) if !enough || chance.per_mille(700) => Edit::Add(*new),
+                _ if enough => Edit::Drain(nodes[chance.index(nodes.len())]),
+                _ => break,
+            };
+            steps.push(step(edit, length_ms / 2));
+            steps.push(step(Edit::Settle, length_ms / 10));
+            match edit {
+                Edit::Drain(node) => {
+                    present.remove(&node);
+                    if chance.per_mille(500) {
+                        steps.push(step(Edit::Remove(node), length_ms / 10));
+                    }
+                }
+                Edit::Remove(node) => drop(present.remove(&node)),
+                Edit::Add(node) => {
+                    present.insert(node);
+                    spares.next();
+                }
+                Edit::Settle => {}
+            }
+        }
+        Self { steps }
+    }
+
+    /// Carries it out, as far as there is time.
+    pub(crate) async fn carry_out(&self, simulated: &Simulated, chance: &Chance) {
+        let clock = SimulatedClock::new(simulated.network.trace.begun);
+        for step in &self.steps {
+            sleep(Duration::from_millis(step.after_ms)).await;
+            while !may_begin(simulated, step.edit) {
+                sleep(LOOK).await;
+            }
+            if let Edit::Remove(node) = step.edit {
+                simulated.nodes[node].crash(Standing::Silent).await;
+            }
+            let rings = simulated.builders.lock().edit(step.edit, clock.now_ms());
+            let moves = rings.index.moves().len();
+            simulated.network.trace.note(format_args!("RING {step:?}, {moves} moves"));
+            push(simulated, &rings, chance, step);
+        }
+    }
+}
+
+/// Whether nothing stands in the way of an edit: the change before it is over and, if it forgets or
+/// switches off who held something, others hold that now. Who is dead is taken out at any time, but
+/// while something moves to it: a change that it takes part in could never be over.
+fn may_begin(simulated: &Simulated, edit: Edit) -> bool {
+    match edit {
+        Edit::Add(_) | Edit::Drain(_) => is_over(simulated),
+        Edit::Settle => is_over(simulated) && census::has_arrived(simulated),
+        Edit::Remove(node) => {
+            let (ring, id) = (simulated.rings().index, device_of(node));
+            let receives = ring.moves().iter().any(|step| {
+                ring.primaries(step.partition).nth(usize::from(step.replica)) == Some(id)
+            });
+            let is_drained = ring.device(id).is_some_and(|device| device.weight <= 0.0);
+            (is_over(simulated) || !receives)
+                && (!is_drained || census::is_empty(&simulated.nodes[node]))
+        }
+    }
+}
+
+/// Hands rings to everybody, each at a time of their own; some have to find out.
+fn push(simulated: &Simulated, rings: &Rings, chance: &Chance, step: &Step) {
+    for node in &simulated.nodes {
+        let (node, rings, chance, ms) = (node.clone(), rings.clone(), chance.fork(), step.push_ms);
+        tokio::spawn(async move {
+            loop {
+                sleep(Duration::from_millis(chance.below(ms + 1))).await;
+                if node.standing() == Standing::Up {
+                    return node.member.offer(&rings);
+                }
+                sleep(LOOK).await;
+            }
+        });
+    }
+    for member in simulated.gateways.iter().chain(&simulated.replicators) {
+        if chance.below(step.left_out) == 0 {
+            continue;
+        }
+        let (member, rings): (Arc<Member>, Rings) = (member.clone(), rings.clone());
+        let ms = chance.below(step.push_ms + 1);
+        tokio::spawn(async move {
+            sleep(Duration::from_millis(ms)).await;
+            member.offer(&rings);
+        });
+    }
+}
+
+/// Whether the new holders of the ring that was made last decide alone.
+pub(crate) fn is_over(simulated: &Simulated) -> bool {
+    let ring = simulated.rings().index;
+    let over = Term::of(ring.change(), Phase::New);
+    simulated.nodes.iter().any(|node| node.term() >= over)
+}
+
+/// Gives everybody the rings of now, once all is right again.
+pub(crate) fn push_all(simulated: &Simulated) {
+    let rings = simulated.rings();
+    let nodes = simulated.nodes.iter().map(|node| &node.member);
+    for member in nodes.chain(&simulated.gateways).chain(&simulated.replicators) {
+        member.offer(&rings);
+    }
+}
+
+/// Settles what has moved, once that is over; whether there was anything.
+pub(crate) fn settle(simulated: &Simulated) -> bool {
+    let moving = simulated.builders.lock().moving() > 0;
+    if moving {
+        simulated.builders.lock().edit(Edit::Settle, u64::MAX);
+        simulated.network.trace.note(format_args!("SETTLED at the end"));
+        push_all(simulated);
+    }
+    moving
+}
