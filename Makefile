@@ -61,6 +61,10 @@ bench: build ## One table: Martlet beside the limits of this machine
 bench-cluster: build ## The same for a cluster on this machine: CPU by role, and a node killed
 	benches/cluster.sh $(ARGS)
 
+.PHONY: bench-upkeep
+bench-upkeep: build ## A node joins under load, and a wiped device is filled again
+	benches/upkeep.sh $(ARGS)
+
 .PHONY: cluster
 cluster: build ## Build and start a cluster in ./martlet-cluster; ARGS="--help" says what it takes
 	@$(MARTLET_BIN) cluster up $(ARGS)
@@ -77,7 +81,7 @@ soak: build ## Load, kill and restart for SOAK_SECONDS (600)
 
 .PHONY: soak-cluster
 soak-cluster: build ## A cluster under load, and misfortune by chance, for SOAK_SECONDS (300)
-	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-300} cargo test --release --locked -p martlet-tests --test cluster \
+	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-300} cargo test --release --locked -p martlet-tests --test cluster --test probes \
 	  -- --ignored --nocapture --test-threads 1
 
 # What compiling RocksDB, running the Python clients and cutting cables between hosts need. Installed
