@@ -33,7 +33,7 @@ class Load:
                    "--op", "mixed", *SMALL, "--objects", "256", "--bucket", "martlet-upkeep"]
         keys = {"MARTLET_ROOT_ACCESS_KEY": ACCESS_KEY, "MARTLET_ROOT_SECRET_KEY": SECRET_KEY}
         bench(*command[3:], "--keep", "--duration", "100ms")
-        self.command = [*command, "--prepared", "--keep", "--every", f"{seconds}s"]
+        self.command = [*command, "--prepared", "--every", f"{seconds}s"]
         self.environment = {**os.environ, **keys}
 
     def slices(self, work):

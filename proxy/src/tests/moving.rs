@@ -8,6 +8,7 @@ use futures::FutureExt;
 use martlet_protocol::backend::{EntryWrite, PromiseReply, RegisterView, Want, WriteReply};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::stamp::StampSource;
+use martlet_protocol::testing::chance::Seeded;
 use martlet_protocol::{
     Backend, Clock, DeviceId, Entry, Partition, Phase, PolicyId, RegisterKey, Stamp, SystemClock,
     Term, limits,
@@ -27,6 +28,7 @@ pub(super) struct Growing {
     pub(super) before: Arc<Ring>,
     pub(super) settled: Arc<Ring>,
     stamps: StampSource,
+    _repeats: Seeded,
 }
 
 /// Who holds a key's entry, and who takes over from whom.
@@ -76,7 +78,10 @@ impl Growing {
         let settled = Arc::new(builder.ring().unwrap());
         assert_eq!((moving.change(), settled.change()), (CHANGE, CHANGE));
         let stamps = StampSource::new(Arc::new(SystemClock));
-        let growing = Self { nodes: Arc::new(Nodes::on(moving)), before, settled, stamps };
+        // Whether keys of a bucket move depends on its id.
+        let repeats = Seeded::new(7);
+        let nodes = Arc::new(Nodes::on(moving));
+        let growing = Self { nodes, before, settled, stamps, _repeats: repeats };
         growing.raise(&growing.devices(), Phase::Old);
         growing
     }

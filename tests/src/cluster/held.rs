@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::bytes::Bytes;
 use futures::TryStreamExt;
-use martlet_protocol::backend::RegisterView;
+use martlet_protocol::backend::{Presence, RegisterView};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::http::{ClientOptions, HttpBackend};
 use martlet_protocol::key::{RegisterKey, RegisterKind};
@@ -53,7 +53,10 @@ impl Cluster {
                 let Some(last) = page.last() else { break };
                 after = Some(last.extent.id);
                 for extent in page.into_iter().map(|record| record.extent) {
-                    if let Err(error) = read_whole(&backend, device, extent).await {
+                    let Err(error) = read_whole(&backend, device, extent).await else { continue };
+                    // One that was listed may have been deleted since.
+                    let presence = backend.presence(device, &[extent.id]).await.unwrap();
+                    if presence == [Presence::Here] {
                         unreadable.push(format!("{}: {error}", extent.id));
                     }
                 }
