@@ -23,8 +23,7 @@ const RECLAIM_AGE_MIN: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub(crate) struct UpkeepSettings {
-    /// How old a tombstone is before it is collected (rule T1), and how long a device may be away
-    /// without losing its votes (rule G1).
+    /// How old a tombstone is before it is collected (rule T1), if no device of the ring is away.
     #[serde(deserialize_with = "span")]
     reclaim_age: Duration,
     /// How old an upload is that nobody has completed before it is given up; none means never.
