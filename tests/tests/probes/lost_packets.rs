@@ -22,14 +22,15 @@ fn lose_all(cluster: &Cluster, ones: &[&str], others: &[&str]) {
     }
 }
 
-/// Writes and reads in turn for a time: how often that was done, and how often not.
-async fn try_out(client: &mut Client, until: Instant) -> (usize, usize) {
+/// Writes keys that nobody else writes, and reads them, in turn and for a time: how often that was
+/// done, and how often not.
+async fn try_out(name: usize, client: &mut Client, until: Instant) -> (usize, usize) {
     let (mut done, mut failed) = (0, 0);
     for number in 0.. {
         if Instant::now() > until {
             break;
         }
-        let key = format!("lossy/{}", number % 10);
+        let key = format!("lossy/{name}/{}", number % 10);
         for outcome in [client.put(&key).await.1, client.get(&key).await] {
             let is_done = outcome != Outcome::Unknown;
             done += usize::from(is_done);
@@ -64,14 +65,14 @@ async fn r5_a_proxy_loses_three_packets_in_ten_to_every_node() {
     probe.light_load();
     probe.watch("quiet", 1.0).await.assert_errors(5);
     lose_all(&probe.cluster, &["p1"], &NODES);
-    let mut own = [probe.client(0), probe.client(0)];
+    let mut own: Vec<_> = (0..6).map(|_| probe.client(0)).collect();
     for client in &mut own {
         client.is_loyal = true;
     }
-    let until = Instant::now() + Duration::from_secs(6);
-    let asked = own.iter_mut().map(|client| try_out(client, until));
+    let until = Instant::now() + Duration::from_secs(8);
+    let asked = own.iter_mut().enumerate().map(|(name, client)| try_out(name, client, until));
     let (lossy, counts) =
-        tokio::join!(probe.watch("a proxy loses packets", 6.0), futures::future::join_all(asked));
+        tokio::join!(probe.watch("a proxy loses packets", 8.0), futures::future::join_all(asked));
     println!("its own clients: (done, failed) {counts:?}");
     lossy.assert_errors(10);
     let done: usize = counts.iter().map(|(done, _)| done).sum();

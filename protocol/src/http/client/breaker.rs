@@ -8,7 +8,8 @@
 //!                         └──again no answer──▶ open, twice as long, up to 2 s
 //! ```
 //!
-//! Whatever a node answers, errors included, shows that it can be reached.
+//! Whatever a node answers, errors included, shows that it can be reached; a call that fails says
+//! nothing of a node that has answered another one since it began.
 
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ struct State {
     until: Option<Instant>,
     wait: Duration,
     probing: bool,
+    answered_at: Option<Instant>,
 }
 
 /// Leave to call. What came of the call decides about the next; one that is given up soon says
@@ -60,21 +62,25 @@ impl Breaker {
 
     /// The node answered.
     fn close(&self) {
-        *self.0.lock() = State::default();
+        *self.0.lock() = State { answered_at: Some(Instant::now()), ..State::default() };
     }
 
-    /// The node didn't answer.
-    pub(super) fn open(&self) {
+    /// The node didn't answer a call that began then. Whether it has answered nobody else since.
+    pub(super) fn open(&self, began: Instant) -> bool {
         let now = Instant::now();
         let mut state = self.0.lock();
+        if state.answered_at.is_some_and(|at| at > began) {
+            return false;
+        }
         // Calls that were under way together are one failure.
         if state.until.is_some_and(|until| now < until) {
-            return;
+            return true;
         }
         let longer = if state.until.is_some() { state.wait * 2 } else { WAIT_MIN };
         state.wait = longer.clamp(WAIT_MIN, WAIT_MAX);
         state.until = Some(now + state.wait);
         state.probing = false;
+        true
     }
 }
 
@@ -85,10 +91,10 @@ impl Pass<'_> {
         self.breaker.close();
     }
 
-    /// There was no connection, or no answer in time.
-    pub(super) fn unanswered(mut self) {
+    /// There was no connection, or no answer in time. Whether nobody else was answered either.
+    pub(super) fn unanswered(mut self) -> bool {
         self.settled = true;
-        self.breaker.open();
+        self.breaker.open(self.began)
     }
 }
 
@@ -98,7 +104,7 @@ impl Drop for Pass<'_> {
             return;
         }
         if self.began.elapsed() >= PATIENCE {
-            self.breaker.open();
+            self.breaker.open(self.began);
         } else if self.probe {
             self.breaker.0.lock().probing = false;
         }
@@ -137,9 +143,22 @@ mod tests {
     async fn calls_that_fail_together_are_one_failure() {
         let breaker = Breaker::default();
         let passes: Vec<_> = (0..10).map(|_| breaker.pass("n1").unwrap()).collect();
-        passes.into_iter().for_each(Pass::unanswered);
+        assert!(passes.into_iter().all(Pass::unanswered));
         later(200).await;
         assert!(breaker.pass("n1").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_fails_beside_one_that_is_answered_says_nothing() {
+        let breaker = Breaker::default();
+        let (slow, quick) = (breaker.pass("n1").unwrap(), breaker.pass("n1").unwrap());
+        later(500).await;
+        quick.answered();
+        later(500).await;
+        assert!(!slow.unanswered());
+        let later_one = breaker.pass("n1").expect("the node answers");
+        assert!(later_one.unanswered(), "nobody was answered since it began");
+        assert!(breaker.pass("n1").is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,8 +12,9 @@ use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::FutureExt;
 use futures::future::{BoxFuture, Fuse};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -31,6 +32,8 @@ use crate::error::{Error, Result};
 
 /// Bytes read or queued at a time, in streams.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
+/// A connection that isn't made by then is tried again beside the first try.
+const CONNECT_AGAIN_AFTER: Duration = Duration::from_millis(250);
 /// Idle connections are given up well before the node would close them.
 const IDLE_MAX: Duration = Duration::from_secs(20);
 
@@ -98,7 +101,7 @@ impl Connection {
             Error::unreached(format!("no connection to the node at {address}"), cause)
         };
         let connected = timeout(options.connect, async {
-            let stream = TcpStream::connect(address).await?;
+            let stream = connect(address).await?;
             stream.set_nodelay(true)?;
             match &options.tls {
                 Some(tls) => Self::over(tls.connect(address, stream).await?).await,
@@ -151,6 +154,18 @@ impl Connection {
                 Some(request) => Sent::Unsent(Box::new(request), error.into_error()),
                 None => Sent::Lost(error.into_error()),
             },
+        }
+    }
+}
+
+/// Connects. A lost packet would cost a second, the time after which TCP asks again: who is not
+/// answered soon is asked by another connection beside it, and the first one made is taken.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut asked = FuturesUnordered::new();
+    loop {
+        asked.push(TcpStream::connect(address));
+        if let Ok(Some(connected)) = timeout(CONNECT_AGAIN_AFTER, asked.next()).await {
+            return connected;
         }
     }
 }

@@ -82,8 +82,9 @@ impl Download {
         if self.deadline.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
-        self.node.pool.clear();
-        self.node.breaker.open();
+        if self.node.breaker.open(Instant::now() - self.idle) {
+            self.node.pool.clear();
+        }
         let message = format!("the node at {} stopped sending an extent", self.node.address);
         self.fail(Error::unavailable(message))
     }

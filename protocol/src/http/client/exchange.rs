@@ -176,8 +176,9 @@ impl Node {
 
     /// Takes note that the node can't be reached: connections to it may be dead without a sign.
     pub(super) fn unanswered(&self, pass: Pass<'_>) {
-        self.pool.clear();
-        pass.unanswered();
+        if pass.unanswered() {
+            self.pool.clear();
+        }
     }
 
     pub(super) fn too_long(&self) -> Error {
