@@ -206,7 +206,7 @@ def read_ring(file):
     part_power, width = data[88], data[89]
     extra, count, moves = struct.unpack_from("<IHI", data, 90)
     assert extra == 1 << part_power, "fractional replicas aren't compared"
-    at = 108
+    at = 110
 
     def text():
         nonlocal at

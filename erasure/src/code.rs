@@ -4,12 +4,9 @@
 
 use std::fmt;
 
-use martlet_protocol::limits::{BLOCK_BYTES, EXTENT_BYTES_MAX};
-use martlet_protocol::{Error, Result};
+use martlet_protocol::limits::{BLOCK_BYTES, EXTENT_BYTES_MAX, FRAGMENTS_MAX};
+use martlet_protocol::{Error, Redundancy, Result};
 
-/// Most fragments of an extent: so many distinct devices a ring finds, and sets of fragments fit
-/// into 32 bits.
-pub const FRAGMENTS_MAX: u8 = 32;
 /// Longest fragment. The encoder keeps m of them for each extent that is being written, and they
 /// should stay in the CPU's cache while the data goes by.
 pub const FRAGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -17,6 +14,7 @@ pub const FRAGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const _: () = {
     assert!(FRAGMENT_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
     assert!(FRAGMENT_BYTES_MAX <= EXTENT_BYTES_MAX);
+    assert!(FRAGMENTS_MAX as u32 <= u32::BITS, "a set of fragments is a word");
 };
 
 /// How many fragments hold data, and how many parity.
@@ -29,13 +27,9 @@ pub struct Code {
 }
 
 impl Code {
-    /// The code `k+m`.
+    /// The code `k+m`, if [`Redundancy::erasure`] allows it.
     pub fn new(k: u8, m: u8) -> Result<Self> {
-        if k == 0 || m == 0 || u16::from(k) + u16::from(m) > u16::from(FRAGMENTS_MAX) {
-            return Err(Error::invalid(format!(
-                "there is no erasure code {k}+{m}: it takes a fragment of each kind and {FRAGMENTS_MAX} at most"
-            )));
-        }
+        Redundancy::erasure(k, m)?;
         Ok(Self { k, m })
     }
 

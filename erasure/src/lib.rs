@@ -21,7 +21,7 @@ pub mod encode;
 pub mod geometry;
 pub mod recover;
 
-pub use code::{Code, FRAGMENT_BYTES_MAX, FRAGMENTS_MAX, FragmentIndex, Fragments};
+pub use code::{Code, FRAGMENT_BYTES_MAX, FragmentIndex, Fragments};
 pub use codec::Codec;
 pub use cpu::check_cpu;
 pub use encode::{Block, Encoder, PARITY_BLOCK_BYTES};

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::FRAGMENTS_MAX;
+
 /// Fills a buffer from the operating system's random source.
 ///
 /// # Panics
@@ -88,7 +90,30 @@ impl BucketId {
     pub const ROOT: Self = Self([0; 16]);
 }
 
+/// The bits of an extent's id that number its fragments.
+const FRAGMENT_BITS: u8 = FRAGMENTS_MAX - 1;
+
 impl ExtentId {
+    /// The id of fragment `number` of an extent: the same but for the last five bits. An extent that
+    /// is kept as fragments has zeros there, and so has fragment 0.
+    #[must_use]
+    pub fn fragment(mut self, number: u8) -> Self {
+        self.0[15] = self.0[15] & !FRAGMENT_BITS | number & FRAGMENT_BITS;
+        self
+    }
+
+    /// The extent that this is a fragment of, if it is one: its [`Layout`](crate::extent::Layout)
+    /// says whether.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        self.fragment(0)
+    }
+
+    /// Which fragment this is, if it is one.
+    pub fn fragment_number(self) -> u8 {
+        self.0[15] & FRAGMENT_BITS
+    }
+
     /// Where the extent stands on the data ring. Ids are uniformly random, so their first eight
     /// bytes are already the hash that a ring needs.
     pub fn placement(self) -> u64 {
@@ -120,7 +145,9 @@ pub struct Partition(pub u32);
 pub struct Shard(pub u16);
 
 /// A storage policy: which ring, and how many copies or fragments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct PolicyId(pub u16);
 
@@ -134,6 +161,17 @@ mod tests {
         assert_eq!(id.to_string().len(), 32);
         assert_eq!(id.to_string().parse::<ExtentId>().unwrap(), id);
         assert!("xyz".parse::<ExtentId>().is_err());
+    }
+
+    #[test]
+    fn fragments_share_all_but_five_bits() {
+        let whole = ExtentId([0xff; 16]).whole();
+        assert_eq!(whole.0[15], 0xe0);
+        for number in 0..32 {
+            let fragment = whole.fragment(number);
+            assert_eq!(fragment.fragment_number(), number);
+            assert_eq!((fragment.whole(), fragment.placement()), (whole, whole.placement()));
+        }
     }
 
     #[test]

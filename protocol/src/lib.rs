@@ -8,6 +8,7 @@
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
 //! * [`consistency`]: what a client asks for, and what it was given.
 //! * [`extent`]: immutable runs of object bytes, and who owns them.
+//! * [`redundancy`]: whether a policy keeps copies of them, or coded fragments.
 //! * [`backend`]: the seam. Everything that a storage node offers, as one trait.
 //! * [`term`]: how far the index has come through its ring changes (rules P1 to P3).
 //! * [`tree`]: sums by which devices find out that they hold the same (rule H1).
@@ -28,6 +29,7 @@ pub mod http;
 pub mod id;
 pub mod key;
 pub mod limits;
+pub mod redundancy;
 pub mod register;
 pub mod stamp;
 pub mod term;
@@ -44,5 +46,6 @@ pub use id::{
     BucketId, DeviceId, DeviceIdentity, ExtentId, Partition, PolicyId, Shard, UploadId, WriteId,
 };
 pub use key::{RegisterKey, RegisterKind};
+pub use redundancy::Redundancy;
 pub use stamp::{Stamp, StampSource, WriterId};
 pub use term::{Phase, Term};

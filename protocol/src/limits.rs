@@ -18,6 +18,8 @@ pub const ALIGN_BYTES: u64 = 4096;
 pub const CHUNK_BYTES: usize = 1024 * 1024;
 /// Extents that a manifest may hold inside an entry; a longer manifest is itself stored as extents.
 pub const MANIFEST_EXTENTS_INLINE_MAX: usize = 128;
+/// Most fragments of an extent, data and parity: an id numbers no more.
+pub const FRAGMENTS_MAX: u8 = 32;
 /// Largest single PUT or part, as in S3.
 pub const PUT_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 /// Largest object, as in S3.
@@ -44,6 +46,7 @@ pub const COMMIT_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 pub const FIRST_HAND_AGE_MS_MAX: u64 = 10 * 60 * 1000;
 
 const _: () = {
+    assert!(FRAGMENTS_MAX.is_power_of_two());
     assert!(INLINE_BYTES_MAX < PACKED_BYTES_MAX);
     assert!(PACKED_BYTES_MAX < EXTENT_BYTES_MAX);
     assert!(BLOCK_BYTES.is_multiple_of(ALIGN_BYTES));

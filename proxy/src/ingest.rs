@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesOrdered;
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::entry::Checksum;
-use martlet_protocol::extent::{ExtentRef, ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner};
 use martlet_protocol::limits::{EXTENT_BYTES_MAX, PUT_BYTES_MAX};
 use martlet_protocol::{BucketId, ErrorKind, ExtentId, PolicyId, UploadId, WriteId};
 
@@ -273,7 +273,8 @@ impl<'a> Outflow<'a> {
             offset: self.sent,
         };
         let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
-        let extent = NewExtent { id, owner, length, birth_ms: None };
+        let layout = Layout { policy: self.to.policy, stripe: None };
+        let extent = NewExtent { id, owner, length, birth_ms: None, layout };
         let placed = self.unclaimed.placed();
         let (current, write) = extents::begin(self.inner, self.to.policy, extent, placed)?;
         self.current = Some(current);

@@ -15,7 +15,7 @@ use martlet_protocol::entry::{
     Attributes, Body, Bucket, BucketState, ETag, KeyCondition, Manifest, Object, Part, Upload,
     UploadState, Value,
 };
-use martlet_protocol::extent::{ExtentRef, ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::testing::{Call, Fault, FaultyBackend, MemoryBackend};
@@ -112,7 +112,7 @@ impl World {
         let id = ExtentId::random();
         let device = DeviceId(u32::from(id.0[0] & 1));
         let body = stream::iter([Ok(Bytes::from(bytes))]).boxed();
-        let new = NewExtent { id, owner, length: None, birth_ms: None };
+        let new = NewExtent { id, owner, length: None, birth_ms: None, layout: Layout::default() };
         self.memory.write_extent(device, new, body).await.unwrap()
     }
 

@@ -35,6 +35,7 @@ fn cluster(part_power: u8) -> Result<Builder> {
     let settings = Settings {
         policy: PolicyId(0),
         policy_name: "default".to_owned(),
+        redundancy: martlet_protocol::Redundancy::Replicated,
         part_power,
         replicas: 3.0,
         min_part_hours: 0,

@@ -33,7 +33,7 @@ mod state;
 mod targets;
 pub(crate) mod tree;
 
-use martlet_protocol::{DeviceId, PolicyId};
+use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 use serde::{Deserialize, Serialize};
 
 pub use edit::{DeviceInfo, NewDevice};
@@ -53,6 +53,9 @@ pub struct Settings {
     pub policy: PolicyId,
     /// The policy's name.
     pub policy_name: String,
+    /// Whether its devices hold copies or fragments.
+    #[serde(default, skip_serializing_if = "Redundancy::is_replicated")]
+    pub redundancy: Redundancy,
     /// There will be two to the power of this many partitions.
     pub part_power: u8,
     /// Replicas of each partition; 2.5 gives half of them three and the others two.
@@ -74,6 +77,7 @@ impl Settings {
             )));
         }
         check_replicas(self.replicas)?;
+        check_redundancy(self.redundancy, self.replicas)?;
         check_overload(self.overload)
     }
 }
@@ -89,6 +93,19 @@ fn check_replicas(replicas: f64) -> Result<()> {
         return Ok(());
     }
     let message = format!("a ring has 1 to {REPLICAS_MAX} replicas, not {replicas}");
+    Err(Error::invalid(message))
+}
+
+/// A policy of fragments has a replica for each fragment.
+pub(crate) fn check_redundancy(redundancy: Redundancy, replicas: f64) -> Result<()> {
+    let Some(fragments) = redundancy.fragments() else { return Ok(()) };
+    if replicas.to_bits() == f64::from(fragments).to_bits() {
+        return Ok(());
+    }
+    let message = format!(
+        "a ring of the erasure code {redundancy} has {fragments} replicas, one for each fragment, \
+         and not {replicas}"
+    );
     Err(Error::invalid(message))
 }
 
@@ -200,6 +217,7 @@ impl Builder {
         let settings = Settings {
             policy: identity.policy,
             policy_name: identity.policy_name.clone(),
+            redundancy: identity.redundancy,
             part_power: ring.part_power(),
             replicas: ring.replicas_exact(),
             min_part_hours,
@@ -255,6 +273,7 @@ impl Builder {
             epoch: self.epoch,
             policy: self.settings.policy,
             policy_name: self.settings.policy_name.clone(),
+            redundancy: self.settings.redundancy,
             change: self.change,
             lineage: self.lineage,
             parent: self.parent,

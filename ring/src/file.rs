@@ -33,7 +33,7 @@
 
 use std::path::Path;
 
-use martlet_protocol::{DeviceId, Partition, PolicyId};
+use martlet_protocol::{DeviceId, Partition, PolicyId, Redundancy};
 
 use crate::device::{Device, Node};
 use crate::disk;
@@ -79,6 +79,11 @@ impl Ring {
         let moves = u32::try_from(self.moves.len()).expect("at most 2^30 replicas");
         out.extend_from_slice(&moves.to_le_bytes());
         out.extend_from_slice(&identity.change.to_le_bytes());
+        let (k, m) = match identity.redundancy {
+            Redundancy::Replicated => (0, 0),
+            Redundancy::Erasure { k, m } => (k, m),
+        };
+        out.extend_from_slice(&[k, m]);
         put_text(&mut out, &identity.policy_name);
         self.devices.iter().for_each(|device| put_device(&mut out, device));
         for step in &self.moves {
@@ -109,9 +114,12 @@ impl Ring {
         let (extra, devices, moves) = (reader.u32()?, reader.u16()?, reader.u32()?);
         let has_changes = bytes[8..10] != VERSION_MIN.to_le_bytes();
         let change = if has_changes { reader.u64()? } else { epoch };
+        let [k, m] = if has_changes { reader.array()? } else { [0, 0] };
+        let redundancy = match (k, m) {
+            (0, 0) => Ok(Redundancy::Replicated),
+            (k, m) => Redundancy::erasure(k, m),
+        };
         let policy_name = reader.text()?;
-        let identity =
-            Identity { epoch, policy, policy_name, change, lineage, parent, handoff_unit, next_id };
         let width = usize::from(width);
         if part_power > PART_POWER_MAX
             || !(1..=REPLICAS_MAX).contains(&width)
@@ -121,6 +129,18 @@ impl Ring {
         {
             return Err(Error::corrupt("the ring file names an impossible shape"));
         }
+        let redundancy = redundancy.map_err(|error| Error::corrupt(error.to_string()))?;
+        let identity = Identity {
+            epoch,
+            policy,
+            policy_name,
+            redundancy,
+            change,
+            lineage,
+            parent,
+            handoff_unit,
+            next_id,
+        };
         let listed = (0..devices).map(|_| reader.device()).collect::<Result<Vec<_>>>()?;
         let since = (!has_changes).then_some(epoch);
         let moves = (0..moves).map(|_| reader.step(since)).collect::<Result<Vec<_>>>()?;

@@ -3,9 +3,9 @@
 use std::sync::OnceLock;
 
 use martlet_protocol::tree::Span;
-use martlet_protocol::{DeviceId, Partition, PolicyId};
+use martlet_protocol::{DeviceId, Partition, PolicyId, Redundancy};
 
-use crate::builder::{Builder, Occasion, Settings};
+use crate::builder::{Builder, Occasion, Settings, check_redundancy};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::file;
@@ -40,6 +40,8 @@ pub struct Identity {
     pub policy: PolicyId,
     /// The policy's name.
     pub policy_name: String,
+    /// Whether its devices hold copies or fragments; fragment number i belongs to replica i.
+    pub redundancy: Redundancy,
     /// Rises by one with every ring whose replicas are elsewhere than its parent's (rule P2).
     pub change: u64,
     /// Which rings it may follow: those of the same builder.
@@ -97,6 +99,7 @@ impl Ring {
         if moves.iter().any(is_elsewhere) {
             return Err(Error::corrupt("a ring moves a replica that it doesn't have"));
         }
+        check_redundancy(identity.redundancy, table.replicas_exact())?;
         let ids = devices.iter().map(|device| device.id).collect();
         let (hash, handoffs) = (OnceLock::new(), OnceLock::new());
         Ok(Self { identity, devices, table, moves, ids, hash, handoffs })
@@ -124,6 +127,7 @@ impl Ring {
         let settings = Settings {
             policy,
             policy_name: "default".to_owned(),
+            redundancy: Redundancy::Replicated,
             part_power,
             #[expect(clippy::cast_precision_loss, reason = "at most REPLICAS_MAX")]
             replicas: replicas as f64,
@@ -209,8 +213,7 @@ impl Ring {
 
     /// Replicas for each partition on average, fractional if the ring was made so.
     pub fn replicas_exact(&self) -> f64 {
-        let whole = u32::try_from(self.table.width() - 1).expect("a ring has few replicas");
-        f64::from(whole) + f64::from(self.table.extra()) / f64::from(self.table.parts())
+        self.table.replicas_exact()
     }
 
     /// Rises by one with every ring that is written.

@@ -15,7 +15,10 @@ impl Ring {
     /// gone, nor may its previous holder be forgotten.
     pub fn check_successor(&self, next: &Ring, is_done: impl Fn(Partition) -> bool) -> Result<()> {
         let (mine, theirs) = (&self.identity, &next.identity);
-        if mine.lineage != theirs.lineage || mine.policy != theirs.policy {
+        if mine.lineage != theirs.lineage
+            || mine.policy != theirs.policy
+            || mine.redundancy != theirs.redundancy
+        {
             return Err(Error::conflict(
                 "that ring belongs to another cluster or another policy: use this policy's own",
             ));

@@ -69,6 +69,12 @@ impl Table {
         self.extra
     }
 
+    /// Replicas of a partition on average.
+    pub(crate) fn replicas_exact(&self) -> f64 {
+        let whole = u32::try_from(self.width - 1).expect("a ring has few replicas");
+        f64::from(whole) + f64::from(self.extra) / f64::from(self.parts())
+    }
+
     /// Replicas over all partitions.
     pub(crate) fn replicas_total(&self) -> u64 {
         (self.width as u64 - 1) * u64::from(self.parts()) + u64::from(self.extra)

@@ -1,6 +1,6 @@
 //! Devices, clusters and lots for tests.
 
-use martlet_protocol::{DeviceId, PolicyId};
+use martlet_protocol::{DeviceId, PolicyId, Redundancy};
 
 use crate::builder::{Builder, NewDevice, Occasion, Settings};
 use crate::device::{Device, Node};
@@ -23,6 +23,7 @@ pub(crate) fn settings(part_power: u8, replicas: f64) -> Settings {
     Settings {
         policy: PolicyId(0),
         policy_name: "default".to_owned(),
+        redundancy: Redundancy::Replicated,
         part_power,
         replicas,
         min_part_hours: 0,

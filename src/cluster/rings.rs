@@ -68,6 +68,7 @@ fn first_builder(name: &str, layout: &Layout) -> Result<Builder, Failure> {
     let settings = Settings {
         policy: POLICY,
         policy_name: if name == INDEX { INDEX } else { "default" }.to_owned(),
+        redundancy: martlet_protocol::Redundancy::Replicated,
         part_power: part_power(layout),
         replicas: layout.replicas as f64,
         min_part_hours: MIN_PART_HOURS,

@@ -197,6 +197,7 @@ pub(crate) mod testing {
         let settings = Settings {
             policy: PolicyId(policy),
             policy_name: "test".into(),
+            redundancy: martlet_protocol::Redundancy::Replicated,
             part_power: 4,
             replicas: f64::from(nodes.min(3)),
             min_part_hours: 1,

@@ -21,6 +21,7 @@ pub(super) fn create(args: &CreateArgs) -> Result<(Builder, String, Vec<String>)
     let settings = Settings {
         policy: PolicyId(args.policy),
         policy_name: args.policy_name.clone(),
+        redundancy: martlet_protocol::Redundancy::Replicated,
         part_power: args.part_power,
         replicas: args.replicas,
         min_part_hours: args.min_part_hours,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::backend::{Backend, ListRequest, ListStart, NewExtent, WriteReply};
 use martlet_protocol::entry::{Body, Manifest};
-use martlet_protocol::extent::{ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::key::RegisterKind;
 use martlet_protocol::{ExtentId, PolicyId, Shard, WriteId};
 use martlet_storage_node::StorageNode;
@@ -48,7 +48,13 @@ async fn put(node: &StorageNode, name: &str, bytes: &Bytes) {
             offset: 0,
         };
         let length = Some(bytes.len() as u64);
-        let new = NewExtent { id: ExtentId::random(), owner, length, birth_ms: None };
+        let new = NewExtent {
+            id: ExtentId::random(),
+            owner,
+            length,
+            birth_ms: None,
+            layout: Layout::default(),
+        };
         let pieces: Vec<_> =
             bytes.chunks(1 << 17).map(|piece| Ok(bytes.slice_ref(piece))).collect();
         let body = futures::stream::iter(pieces).boxed();

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Body;
-use crate::extent::{ExtentLocation, ExtentRecord, Owner};
+use crate::extent::{ExtentLocation, ExtentRecord, Layout, Owner};
 use crate::id::ExtentId;
 use crate::key::RegisterKey;
 
@@ -20,6 +20,8 @@ pub struct NewExtent {
     /// When its first copy was written, in milliseconds since 1970, if this is another copy (rule
     /// X4).
     pub birth_ms: Option<u64>,
+    /// How it is kept: the policy, and what it is a fragment of.
+    pub layout: Layout,
 }
 
 /// What the node knows of an extent, and where it lies.

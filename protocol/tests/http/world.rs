@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::entry::{Entry, Value};
-use martlet_protocol::extent::{ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::http::{
     Announcement, ClientOptions, ClusterKey, Heard, HttpBackend, RingTag, ServeOptions,
     ServerOptions, guarded, router, serve,
@@ -134,7 +134,7 @@ pub(crate) fn extent(length: Option<u64>) -> NewExtent {
         role: ExtentRole::Data,
         offset: 0,
     };
-    NewExtent { id: ExtentId::random(), owner, length, birth_ms: None }
+    NewExtent { id: ExtentId::random(), owner, length, birth_ms: None, layout: Layout::default() }
 }
 
 pub(crate) fn stream(pieces: Vec<Result<Bytes>>) -> ByteStream {

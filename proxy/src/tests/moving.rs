@@ -64,6 +64,7 @@ impl Growing {
         let settings = Settings {
             policy: PolicyId(0),
             policy_name: "default".into(),
+            redundancy: martlet_protocol::Redundancy::Replicated,
             part_power: 6,
             replicas: 3.0,
             min_part_hours: 0,

@@ -38,6 +38,7 @@ pub(crate) async fn copy(
         owner: record.owner.clone(),
         length: Some(u64::from(length)),
         birth_ms: Some(record.birth_ms),
+        layout: record.layout,
     };
     let copying = async {
         let body = source.read_extent(from, id, 0..u64::from(length)).await?;

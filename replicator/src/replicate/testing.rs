@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use martlet_protocol::backend::{NewExtent, WriteReply};
 use martlet_protocol::entry::{Body, Bucket, BucketState, Manifest, Value};
-use martlet_protocol::extent::{ExtentRecord, ExtentRef, ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef, ExtentRole, Layout, Owner};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{
     Backend, BucketId, Clock, DeviceId, ExtentId, Level, PolicyId, RegisterKey, WriteId,
@@ -54,7 +54,13 @@ impl Many {
         for device in devices {
             let bytes = Bytes::copy_from_slice(&id.0);
             let body = stream::iter([Ok(bytes)]).boxed();
-            let new = NewExtent { id, owner: owner.clone(), length: None, birth_ms: None };
+            let new = NewExtent {
+                id,
+                owner: owner.clone(),
+                length: None,
+                birth_ms: None,
+                layout: Layout::default(),
+            };
             written = self.memory(*device).write_extent(*device, new, body).await.ok();
         }
         written.expect("it was written somewhere")

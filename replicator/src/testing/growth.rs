@@ -15,6 +15,7 @@ pub(crate) fn small_ring(count: u32) -> Ring {
     let settings = Settings {
         policy: POLICY,
         policy_name: "default".to_owned(),
+        redundancy: martlet_protocol::Redundancy::Replicated,
         part_power: 5,
         replicas: 3.0,
         min_part_hours: 0,

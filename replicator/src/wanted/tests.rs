@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use martlet_protocol::backend::{BucketFence, EntryWrite, NewExtent};
 use martlet_protocol::entry::{Bucket, BucketState, Manifest, Value};
-use martlet_protocol::extent::{ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT};
 use martlet_protocol::{Backend, WriteId};
 
@@ -31,7 +31,13 @@ async fn extent(world: &Many, key: &RegisterKey) -> (Body, ExtentId) {
     let mut extents = Vec::new();
     for device in ring.primaries(partition).chain(ring.handoffs(partition).take(1)) {
         let body = stream::iter([Ok(Bytes::from_static(b"bytes"))]).boxed();
-        let new = NewExtent { id, owner: owner.clone(), length: None, birth_ms: None };
+        let new = NewExtent {
+            id,
+            owner: owner.clone(),
+            length: None,
+            birth_ms: None,
+            layout: Layout::default(),
+        };
         extents = vec![world.memory(device).write_extent(device, new, body).await.unwrap()];
     }
     (Body::Extents(Manifest { policy: POLICY, extents, parts: Vec::new() }), id)

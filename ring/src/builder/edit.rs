@@ -3,7 +3,7 @@
 use martlet_protocol::DeviceId;
 use serde::{Deserialize, Serialize};
 
-use super::{Begun, Builder, Drain, LONG_AGO_MS, check_overload, check_replicas};
+use super::{Begun, Builder, Drain, LONG_AGO_MS, check_overload, check_redundancy, check_replicas};
 use crate::device::{Device, Node};
 use crate::error::{Error, Result};
 use crate::ring::Move;
@@ -249,6 +249,7 @@ impl Builder {
     /// given up.
     pub fn set_replicas(&mut self, replicas: f64) -> Result<()> {
         check_replicas(replicas)?;
+        check_redundancy(self.settings.redundancy, replicas)?;
         self.settings.replicas = replicas;
         self.changed = true;
         Ok(())

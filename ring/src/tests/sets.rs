@@ -24,6 +24,7 @@ fn ring(change: u64, primaries: &[u32], moves: &[(u8, u32, u64)]) -> Ring {
         epoch: change,
         policy: PolicyId(0),
         policy_name: String::new(),
+        redundancy: martlet_protocol::Redundancy::Replicated,
         change,
         lineage: [0; 16],
         parent: [0; 32],

@@ -32,8 +32,11 @@ pub(super) enum Place {
 /// BLAKE3        32 bytes
 /// owner         bucket (16 bytes) | key | write id (16) | upload (none, or 16) | role | offset
 /// birth         in milliseconds since 1970
+/// layout        policy | stripe (none, or k (a byte), m (a byte), bytes of the extent)
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// Rows of before there were layouts end with the birth: copies under policy 0.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Row {
     pub(super) place: Place,
     pub(super) record: ExtentRecord,
@@ -52,6 +55,8 @@ impl Row {
         if *version != VERSION {
             return Err(malformed());
         }
-        postcard::from_bytes(rest).map_err(|_| malformed())
+        let (place, rest) = postcard::take_from_bytes(rest).map_err(|_| malformed())?;
+        let record = ExtentRecord::decode(rest).map_err(|_| malformed())?;
+        Ok(Self { place, record })
     }
 }

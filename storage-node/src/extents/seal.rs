@@ -144,8 +144,7 @@ impl Seal {
         }
         let (crcs, rest) = body.split_at_checked(head.crcs as usize * 4)?;
         let crcs = crcs.chunks_exact(4).map(|crc| u32::from_le_bytes(array(crc))).collect();
-        let record: ExtentRecord =
-            postcard::from_bytes(rest.get(..head.record_bytes as usize)?).ok()?;
+        let record = ExtentRecord::decode(rest.get(..head.record_bytes as usize)?).ok()?;
         let same = record.extent.id == head.id && record.extent.length == head.length;
         same.then_some(Description { record, crcs })
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use martlet_protocol::extent::{ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::id::{BucketId, WriteId};
 use martlet_protocol::{ErrorKind, SystemClock};
 
@@ -57,7 +57,7 @@ fn new(id: ExtentId, length: Option<u64>) -> NewExtent {
         role: ExtentRole::Data,
         offset: 0,
     };
-    NewExtent { id, owner, length, birth_ms: None }
+    NewExtent { id, owner, length, birth_ms: None, layout: Layout::default() }
 }
 
 fn body(bytes: &Bytes) -> ByteStream {

@@ -46,7 +46,7 @@ async fn take(
     let mut gather = Gather::new(body, new.length)?;
     let claim = store.claim(new.id)?;
     let extent = ExtentRef { id: new.id, length: 0, blake3: [0; 32] };
-    let facts = ExtentRecord { extent, owner: new.owner, birth_ms };
+    let facts = ExtentRecord { extent, owner: new.owner, birth_ms, layout: new.layout };
     let extent = if new.length.is_some_and(|length| length > PACKED_BYTES_MAX) {
         let first = store.pool.take(BUFFER_BYTES);
         file(store, gather, first, facts, new.length, claim).await?

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use martlet_protocol::ErrorKind;
 use martlet_protocol::backend::DeviceHealth;
-use martlet_protocol::extent::{ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::id::WriteId;
 
 use super::*;
@@ -30,7 +30,13 @@ async fn put(node: &StorageNode, byte: u8, length: usize) -> Result<ExtentRef> {
         role: ExtentRole::Data,
         offset: 0,
     };
-    let new = NewExtent { id: ExtentId([byte; 16]), owner, length: None, birth_ms: None };
+    let new = NewExtent {
+        id: ExtentId([byte; 16]),
+        owner,
+        length: None,
+        birth_ms: None,
+        layout: Layout::default(),
+    };
     let bytes = Bytes::from(vec![byte; length]);
     node.write_extent(DEVICE, new, futures::stream::iter([Ok(bytes)]).boxed()).await
 }
@@ -121,8 +127,13 @@ async fn slow_readers_and_writers_do_not_keep_a_device_from_coming_back() {
             role: ExtentRole::Data,
             offset: 0,
         };
-        let new =
-            NewExtent { id: ExtentId([9; 16]), owner, length: Some(60_000_000), birth_ms: None };
+        let new = NewExtent {
+            id: ExtentId([9; 16]),
+            owner,
+            length: Some(60_000_000),
+            birth_ms: None,
+            layout: Layout::default(),
+        };
         writer.write_extent(DEVICE, new, stalled).await
     });
     tokio::time::sleep(Duration::from_millis(50)).await;

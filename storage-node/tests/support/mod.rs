@@ -14,7 +14,7 @@ use martlet_protocol::backend::{
     Backend, ByteStream, DeviceHealth, EntryWrite, NewExtent, Want, WriteReply,
 };
 use martlet_protocol::entry::{Attributes, Body, ETag, Entry, Manifest, Object, Value};
-use martlet_protocol::extent::{ExtentRef, ExtentRole, Owner};
+use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner};
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{
     BucketId, Clock, DeviceId, ExtentId, PolicyId, RegisterKey, Result, Stamp, SystemClock, WriteId,
@@ -86,8 +86,13 @@ pub async fn put_extent(node: &StorageNode, name: &str, length: usize) -> Result
         role: ExtentRole::Data,
         offset: 0,
     };
-    let new =
-        NewExtent { id: ExtentId::random(), owner, length: Some(length as u64), birth_ms: None };
+    let new = NewExtent {
+        id: ExtentId::random(),
+        owner,
+        length: Some(length as u64),
+        birth_ms: None,
+        layout: Layout::default(),
+    };
     let bytes = pattern(name, length);
     let body: ByteStream = futures::stream::iter([Ok(bytes)]).boxed();
     node.write_extent(DEVICE, new, body).await

@@ -123,6 +123,7 @@ fn settings() -> Settings {
     Settings {
         policy: PolicyId(0),
         policy_name: "default".to_owned(),
+        redundancy: martlet_protocol::Redundancy::Replicated,
         part_power: PART_POWER,
         replicas: COPIES,
         min_part_hours: 0,

@@ -101,6 +101,7 @@ async fn copy_extents(from: &MemoryBackend, to: &MemoryBackend, device: DeviceId
             owner: record.owner,
             length: None,
             birth_ms: None,
+            layout: martlet_protocol::extent::Layout::default(),
         };
         to.write_extent(device, extent, body).await.expect("it is whole");
     }

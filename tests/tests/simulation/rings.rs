@@ -63,6 +63,7 @@ impl Builders {
         let settings = Settings {
             policy: PolicyId(0),
             policy_name: "default".to_owned(),
+            redundancy: martlet_protocol::Redundancy::Replicated,
             part_power,
             replicas: f64::from(REPLICAS),
             min_part_hours: 1,

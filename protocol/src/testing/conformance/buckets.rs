@@ -2,6 +2,7 @@
 
 use super::{in_extents, object, owner, pattern, plain, register, stamp};
 use crate::backend::{Backend, BucketFence, NewExtent, Want, WriteReply};
+use crate::extent::Layout;
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::term::Term;
 
@@ -46,7 +47,13 @@ async fn a_closed_bucket_takes_nothing(backend: &dyn Backend, device: DeviceId) 
 async fn a_purge_takes_one_bucket_only(backend: &dyn Backend, device: DeviceId) {
     let (gone, stays) = (BucketId::random(), BucketId::random());
     let id = ExtentId::random();
-    let new = NewExtent { id, owner: owner(gone), length: None, birth_ms: None };
+    let new = NewExtent {
+        id,
+        owner: owner(gone),
+        length: None,
+        birth_ms: None,
+        layout: Layout::default(),
+    };
     let extent = backend.write_extent(device, new, super::body(vec![Ok(pattern(9))])).await;
     let mut first = plain(&register(gone, "garbage"), stamp(1));
     first.entry.value = object(in_extents(vec![extent.unwrap()]));

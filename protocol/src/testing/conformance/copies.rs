@@ -3,7 +3,7 @@
 use super::{body, owner, pattern};
 use crate::backend::{Backend, NewExtent, Presence};
 use crate::error::{ErrorKind, Result};
-use crate::extent::ExtentRef;
+use crate::extent::{ExtentRef, Layout};
 use crate::id::{BucketId, DeviceId, ExtentId};
 
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
@@ -18,7 +18,13 @@ async fn put(
     id: ExtentId,
     birth_ms: Option<u64>,
 ) -> Result<ExtentRef> {
-    let new = NewExtent { id, owner: owner(BucketId::random()), length: Some(5000), birth_ms };
+    let new = NewExtent {
+        id,
+        owner: owner(BucketId::random()),
+        length: Some(5000),
+        birth_ms,
+        layout: Layout::default(),
+    };
     backend.write_extent(device, new, body(vec![Ok(pattern(5000))])).await
 }
 

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use super::{body, owner, pattern};
 use crate::backend::{Backend, NewExtent};
 use crate::error::{Error, ErrorKind};
-use crate::extent::ExtentRef;
+use crate::extent::{ExtentRef, Layout};
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::limits;
 
@@ -28,6 +28,7 @@ async fn store(backend: &dyn Backend, device: DeviceId, bytes: &Bytes, piece: us
         owner: owner(BucketId::random()),
         length: None,
         birth_ms: None,
+        layout: Layout::default(),
     };
     let pieces = bytes.chunks(piece).map(|piece| Ok(bytes.slice_ref(piece))).collect();
     backend.write_extent(device, new, body(pieces)).await.expect("the device takes extents")
@@ -67,7 +68,13 @@ async fn extents_are_read_as_they_were_written(backend: &dyn Backend, device: De
 async fn a_failed_body_leaves_nothing(backend: &dyn Backend, device: DeviceId) {
     for before in [0, 10, 3_000_000] {
         let id = ExtentId::random();
-        let new = NewExtent { id, owner: owner(BucketId::random()), length: None, birth_ms: None };
+        let new = NewExtent {
+            id,
+            owner: owner(BucketId::random()),
+            length: None,
+            birth_ms: None,
+            layout: Layout::default(),
+        };
         let pieces = vec![Ok(pattern(before)), Err(Error::invalid("the client went away"))];
         let written = backend.write_extent(device, new, body(pieces)).await;
         assert_eq!(written.unwrap_err().kind(), ErrorKind::Invalid, "the body's own error");
@@ -80,7 +87,13 @@ async fn a_body_of_another_length_is_refused(backend: &dyn Backend, device: Devi
     for (announced, length) in [(10, 9), (10, 11), (2_000_000, 10), (10, 2_000_000)] {
         let id = ExtentId::random();
         let owner = owner(BucketId::random());
-        let new = NewExtent { id, owner, length: Some(announced), birth_ms: None };
+        let new = NewExtent {
+            id,
+            owner,
+            length: Some(announced),
+            birth_ms: None,
+            layout: Layout::default(),
+        };
         let written = backend.write_extent(device, new, body(vec![Ok(pattern(length))])).await;
         assert!(written.is_err(), "{length} bytes where {announced} were announced");
         let read = backend.read_extent(device, id, 0..1).await;

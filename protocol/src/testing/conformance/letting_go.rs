@@ -3,6 +3,7 @@
 use super::sums::{span, sum, walked};
 use super::{in_extents, object, owner, pattern, plain, register, stamp, tombstone};
 use crate::backend::{Backend, EntryWrite, Holding, LetGo, NewExtent, Walk, Want, WriteReply};
+use crate::extent::Layout;
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::key::RegisterKey;
 use crate::register::WriteMode;
@@ -111,7 +112,13 @@ async fn what_is_dropped_leaves_nothing(backend: &dyn Backend, device: DeviceId)
     let bucket = BucketId::random();
     let (key, collected) = (register(bucket, "dropped"), register(bucket, "collected"));
     let id = ExtentId::random();
-    let new = NewExtent { id, owner: owner(bucket), length: None, birth_ms: None };
+    let new = NewExtent {
+        id,
+        owner: owner(bucket),
+        length: None,
+        birth_ms: None,
+        layout: Layout::default(),
+    };
     let extent = backend.write_extent(device, new, super::body(vec![Ok(pattern(10))])).await;
     let mut write = plain(&key, stamp(2));
     write.entry.value = object(in_extents(vec![extent.unwrap()]));

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use super::{in_extents, object, owner, pattern, plain, register, stamp, tombstone};
 use crate::backend::{Backend, NewExtent, PromiseReply, Want, WriteReply};
 use crate::entry::Body;
+use crate::extent::Layout;
 use crate::id::{BucketId, DeviceId, ExtentId, WriteId};
 use crate::register::WriteMode;
 use crate::stamp::Stamp;
@@ -118,7 +119,13 @@ async fn writes_out_of_time_are_refused(backend: &dyn Backend, device: DeviceId)
 async fn superseded_extents_become_garbage_unless_kept(backend: &dyn Backend, device: DeviceId) {
     let bucket = BucketId::random();
     let id = ExtentId::random();
-    let new = NewExtent { id, owner: owner(bucket), length: None, birth_ms: None };
+    let new = NewExtent {
+        id,
+        owner: owner(bucket),
+        length: None,
+        birth_ms: None,
+        layout: Layout::default(),
+    };
     let extent = backend.write_extent(device, new, super::body(vec![Ok(pattern(10))])).await;
     let value = object(in_extents(vec![extent.unwrap()]));
     let key = register(bucket, "garbage");

@@ -131,7 +131,12 @@ impl Backend for MemoryBackend {
             blake3: *blake3::hash(&bytes).as_bytes(),
         };
         let birth_ms = extent.birth_ms.unwrap_or_else(|| self.clock.now_ms());
-        let record = ExtentRecord { extent: reference, owner: extent.owner, birth_ms };
+        let record = ExtentRecord {
+            extent: reference,
+            owner: extent.owner,
+            birth_ms,
+            layout: extent.layout,
+        };
         self.device(device)?.extents.insert(extent.id, (record, bytes.freeze()));
         Ok(reference)
     }

@@ -109,6 +109,7 @@ impl Rig {
             owner,
             length: Some(length),
             birth_ms: None,
+            layout: martlet_protocol::extent::Layout::default(),
         };
         memory.write_extent(to, extent, bytes).await.unwrap();
         for holder in self.holders(id).into_iter().filter(|holder| *holder != to) {

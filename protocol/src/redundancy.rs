@@ -1,0 +1,114 @@
+//! How a storage policy keeps the bytes of an extent: as whole copies, or as coded fragments.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::limits::FRAGMENTS_MAX;
+
+/// What the devices of a partition hold of an extent. Fixed for the life of a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Redundancy {
+    /// A copy each; how many is the ring's number of replicas.
+    #[default]
+    Replicated,
+    /// A fragment each: replica number i of a partition is fragment number i of its extents.
+    Erasure {
+        /// Fragments of data; so many give an extent back.
+        k: u8,
+        /// Fragments of parity; so many may be lost.
+        m: u8,
+    },
+}
+
+impl Redundancy {
+    /// The code `k+m`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) unless 1 ≤ k, 1 ≤ m and k+m ≤ 32.
+    pub fn erasure(k: u8, m: u8) -> Result<Self> {
+        let total = u16::from(k) + u16::from(m);
+        if k == 0 || m == 0 || total > u16::from(FRAGMENTS_MAX) {
+            return Err(Error::invalid(format!(
+                "{k}+{m} is no erasure code: it takes 1 or more fragments of data, 1 or more of \
+                 parity, and at most {FRAGMENTS_MAX} of both"
+            )));
+        }
+        Ok(Self::Erasure { k, m })
+    }
+
+    /// Whether devices hold copies.
+    pub fn is_replicated(&self) -> bool {
+        *self == Self::Replicated
+    }
+
+    /// How many devices hold a fragment of an extent, if they hold fragments.
+    pub fn fragments(self) -> Option<u8> {
+        match self {
+            Self::Replicated => None,
+            Self::Erasure { k, m } => Some(k + m),
+        }
+    }
+}
+
+impl fmt::Display for Redundancy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replicated => f.write_str("replicated"),
+            Self::Erasure { k, m } => write!(f, "{k}+{m}"),
+        }
+    }
+}
+
+impl From<Redundancy> for String {
+    fn from(redundancy: Redundancy) -> Self {
+        redundancy.to_string()
+    }
+}
+
+impl TryFrom<String> for Redundancy {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+/// The inverse of `Display`.
+impl FromStr for Redundancy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text == "replicated" {
+            return Ok(Self::Replicated);
+        }
+        let parts =
+            text.split_once('+').and_then(|(k, m)| Some((k.parse().ok()?, m.parse().ok()?)));
+        let (k, m) = parts.ok_or_else(|| {
+            let message = "is neither \"replicated\" nor an erasure code such as \"4+2\"";
+            Error::invalid(format!("\"{text}\" {message}"))
+        })?;
+        Self::erasure(k, m)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_written_as_it_is_read() {
+        for redundancy in [Redundancy::Replicated, Redundancy::erasure(4, 2).unwrap()] {
+            assert_eq!(redundancy.to_string().parse::<Redundancy>().unwrap(), redundancy);
+        }
+        assert_eq!("30+2".parse::<Redundancy>().unwrap().fragments(), Some(32));
+        for text in
+            ["", "4", "4+", "+2", "0+2", "4+0", "31+2", "255+255", "4 + 2", "Replicated", "copies"]
+        {
+            assert!(text.parse::<Redundancy>().is_err(), "{text}");
+        }
+    }
+}
