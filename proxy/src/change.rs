@@ -12,7 +12,7 @@ use crate::api::{
 };
 use crate::bucket::busy;
 use crate::error::{Error, Result};
-use crate::index::{Landed, Proposal, Step};
+use crate::index::{Failed, Landed, Proposal, Step};
 use crate::put::object_of;
 use crate::store::{Inner, ObjectStore};
 
@@ -52,7 +52,8 @@ impl ObjectStore {
                         None => Step::Keep,
                     })
                 };
-                inner.decide(intent, &mut evaluate).await?
+                let decided = inner.decide(intent, &mut evaluate).await;
+                decided.map_err(Failed::of_conditions)?
             };
             match landed {
                 Landed::At(stamp) => return Ok(Deleted { stamp: Some(stamp) }),
@@ -104,7 +105,10 @@ impl ObjectStore {
     /// onto itself that changes nothing, [`Error::EntityTooLarge`].
     pub async fn copy(&self, bucket: &str, key: &str, copy: CopyObject) -> Result<Written> {
         let (from_bucket, from_key) = (&copy.source.0, &copy.source.1);
-        let unchanged = copy.attributes.is_none() && copy.tags.is_none() && copy.checksum.is_none();
+        let unchanged = copy.attributes.is_none()
+            && copy.tags.is_none()
+            && copy.storage_class.is_none()
+            && copy.checksum.is_none();
         if unchanged && from_bucket == bucket && from_key == key {
             return Err(Error::InvalidRequest(
                 "a copy of an object onto itself has to change something about it".into(),
@@ -140,6 +144,7 @@ impl ObjectStore {
             attributes
         });
         attributes.tags = tags;
+        attributes.storage_class = copy.storage_class;
         let written = inner.put_at(site, key, body, attributes, &copy.conditions).await;
         written.map_err(|error| match error {
             Error::BadDigest | Error::BadChecksum(_) | Error::Body(_) => {

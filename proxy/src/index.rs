@@ -115,15 +115,34 @@ pub(crate) struct Failed {
     pub(crate) maybe_written: bool,
     /// Some replica says that the bucket has moved on.
     pub(crate) fenced: bool,
+    /// Others came between every time.
+    contended: bool,
 }
 
 impl Failed {
     fn clean(error: impl Into<crate::Error>) -> Self {
-        Self { error: error.into(), maybe_written: false, fenced: false }
+        Self { error: error.into(), maybe_written: false, fenced: false, contended: false }
     }
 
     fn unknown(error: impl Into<crate::Error>) -> Self {
-        Self { error: error.into(), maybe_written: true, fenced: false }
+        Self { maybe_written: true, ..Self::clean(error) }
+    }
+
+    /// Others came between every time.
+    fn contended() -> Self {
+        let error = Error::unavailable("too many writes at once to this key");
+        Self { contended: true, ..Self::clean(error) }
+    }
+
+    /// The same of a request that named conditions: S3 has an answer for those whose condition could
+    /// not be decided in time, and none of them was written.
+    pub(crate) fn of_conditions(self) -> Self {
+        match self {
+            Self { contended: true, maybe_written: false, .. } => {
+                Self::clean(crate::Error::ConditionalConflict)
+            }
+            failed => failed,
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Inner {
             write_id,
             upload: None,
             role: ExtentRole::Data,
-            policy: site.bucket.policy,
+            policy: self.policy_of(&site.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
         };
         let mut ingested = self.ingest(body, destination).await?;
@@ -139,7 +139,7 @@ impl Inner {
                         }
                     }
                 }
-                Err(Failed { error, maybe_written, fenced }) => {
+                Err(Failed { error, maybe_written, fenced, .. }) => {
                     if fenced {
                         self.buckets.forget(site.name);
                     }
@@ -166,7 +166,7 @@ impl Inner {
             let inline = inline.cloned();
             Ok(Step::Write(Proposal { value: value.clone(), inline, keep_body: false }))
         };
-        self.decide(intent, &mut evaluate).await
+        self.decide(intent, &mut evaluate).await.map_err(Failed::of_conditions)
     }
 }
 

@@ -122,6 +122,8 @@ async fn capacity_dispersion_and_workers_are_told() {
     bucket(&mut client, "probe").await;
     let body = vec![7; 3 << 20];
     assert_eq!(client.put("/probe/large", body.into()).await.unwrap().status, 200);
+    // A write is answered before its last copy is there.
+    cluster.until_clean(PATIENCE).await;
     let node = &cluster.nodes[0];
 
     let capacity = json(&cluster, node, &["capacity"]);

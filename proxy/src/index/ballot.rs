@@ -95,7 +95,7 @@ impl Inner {
         if maybe_written {
             return Err(Failed::unknown(failure.unwrap_or_else(unknown_outcome)));
         }
-        Err(Failed::clean(crate::Error::ConditionalConflict))
+        Err(Failed::contended())
     }
 
     async fn promise(&self, place: &Place, key: &RegisterKey, ballot: Stamp) -> Result<Promised> {

@@ -86,7 +86,7 @@ impl Inner {
                 verdicts => return Err(Failed::clean(verdicts.into_error())),
             }
         }
-        Err(given_up(sent, Error::unavailable("too many writes at once to this key")))
+        Err(Failed { maybe_written: sent.is_some(), ..Failed::contended() })
     }
 
     /// A plain write that no quorum of primaries has said anything about.
@@ -110,7 +110,7 @@ impl Inner {
             verdicts.fenced || verdicts.behind.is_some() || verdicts.outdated.is_some();
         if intent.level == Level::Strict || is_refused {
             let (fenced, maybe_written) = (verdicts.fenced, !verdicts.untouched());
-            return Err(Failed { error: verdicts.into_error().into(), maybe_written, fenced });
+            return Err(Failed { maybe_written, fenced, ..Failed::clean(verdicts.into_error()) });
         }
         match self.hand_off(place, write, verdicts.holders()).await {
             Ok(()) => {

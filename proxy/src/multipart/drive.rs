@@ -18,7 +18,7 @@ use super::Place;
 use crate::api::{WriteConditions, Written};
 use crate::bucket::busy;
 use crate::error::{Error, Result};
-use crate::index::{Intent, Landed, Proposal, Step};
+use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::put::object_of;
 use crate::store::Inner;
 
@@ -144,7 +144,11 @@ impl Inner {
                 conditions.check(object_of(view))?;
                 Ok(Step::Write(Proposal::of(Value::Object(Box::new(object.clone())))))
             };
-            match self.decide(intent, &mut evaluate).await? {
+            let mut decided = self.decide(intent, &mut evaluate).await;
+            if !conditions.is_empty() {
+                decided = decided.map_err(Failed::of_conditions);
+            }
+            match decided? {
                 Landed::At(stamp) => return Ok(Some(stamp)),
                 Landed::Kept(_) => return Ok(None),
                 Landed::Fenced => bucket = self.refreshed(place.name, &bucket).await?,

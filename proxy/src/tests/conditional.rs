@@ -67,6 +67,23 @@ async fn racers_through_many_proxies_have_at_most_one_winner_and_it_is_what_is_r
     }
 }
 
+/// A conflict speaks of conditions: who named none is asked to try again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn racers_without_conditions_are_never_told_of_a_conflict() {
+    let harness = Harness::new(3, 3);
+    super::harness::create(&harness.store, "b").await;
+    let proxies: Vec<_> = (0..5).map(|_| faulty(&harness.memory, 3, 3, |_| Fault::None)).collect();
+    for _ in 0..5 {
+        let outcomes = race(&proxies, WriteConditions::default()).await;
+        let is_plain = |outcome: &Result<Written>| match outcome {
+            Ok(_) => true,
+            Err(Error::Backend(error)) => error.kind() == ErrorKind::Unavailable,
+            Err(_) => false,
+        };
+        assert!(outcomes.iter().all(is_plain), "{outcomes:?}");
+    }
+}
+
 #[tokio::test]
 async fn conditions_are_exact_over_plain_writes_and_deletes() {
     let harness = Harness::with_bucket(1).await;
