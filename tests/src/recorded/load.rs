@@ -30,7 +30,7 @@ pub struct Load {
     pub pause: Duration,
     /// Whether conditional writes are among the calls.
     pub conditional: bool,
-    /// Whether no two write the same key, so that nobody loses a race and nothing may fail.
+    /// Whether no two touch the same key, so that nobody loses a race and nothing may fail.
     pub apart: bool,
 }
 
@@ -153,7 +153,9 @@ impl Worker {
         let keys_max = [3, 5, 1000][self.chance.random_range(0..3)];
         let after = format!("k/{:02}", self.chance.random_range(0..self.load.keys));
         let after = if self.chance.random() { &after } else { "" };
-        self.client.list("k/", after, keys_max).await;
+        // Who lists what another is writing may come between that one and its write.
+        let prefix = if self.load.apart { format!("k/{:02}-", self.number) } else { "k/".into() };
+        self.client.list(&prefix, after, keys_max).await;
     }
 
     fn note(&mut self, key: &str, value: Value, outcome: &Outcome) {
