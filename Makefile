@@ -65,6 +65,10 @@ bench-cluster: build ## The same for a cluster on this machine: CPU by role, and
 bench-upkeep: build ## A node joins under load, and a wiped device is filled again
 	benches/upkeep.sh $(ARGS)
 
+.PHONY: bench-erasure
+bench-erasure: build ## Coded fragments beside copies on a cluster: CPU, pace, bytes read, space
+	benches/erasure_cluster.sh $(ARGS)
+
 .PHONY: cluster
 cluster: build ## Build and start a cluster in ./martlet-cluster; ARGS="--help" says what it takes
 	@$(MARTLET_BIN) cluster up $(ARGS)

@@ -21,6 +21,7 @@ from rows import Figure
 
 READY_S, STOP_S = 180, 120
 ROLES = ["proxy", "storage-node", "replicator"]
+SHAPE = ["--nodes", "4", "--replicas", "3"]
 SMALL = ["--size", "4KiB", "--concurrency", "16"]
 LARGE = ["--size", "64MiB", "--concurrency", "4"]
 RANGE = ["--size", "1MiB", "--object-size", "64MiB", "--concurrency", "16", "--objects", "4"]
@@ -40,14 +41,14 @@ WORKLOADS = [
 class Cluster:
     """A cluster with a folder of its own, for as long as the `with` lasts."""
 
-    def __init__(self, folder):
-        self.folder, self.data = folder, folder / "cluster"
+    def __init__(self, folder, shape=SHAPE):
+        self.folder, self.data, self.shape = folder, folder / "cluster", shape
 
     def __enter__(self):
         self.folder.mkdir(parents=True)
         keys = {"MARTLET_ROOT_ACCESS_KEY": ACCESS_KEY, "MARTLET_ROOT_SECRET_KEY": SECRET_KEY}
-        command = [binary(), "cluster", "up", "--nodes", "4", "--replicas", "3", "--proxies", "1",
-                   "--s3-port", "9800", "--data-dir", str(self.data)]
+        command = [binary(), "cluster", "up", *self.shape, "--proxies", "1", "--s3-port", "9800",
+                   "--data-dir", str(self.data)]
         with open(self.folder / "log", "w") as log:
             self.process = subprocess.Popen(command, env={**os.environ, **keys}, stdout=log,
                                             stderr=log)

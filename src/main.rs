@@ -11,6 +11,7 @@ mod columns;
 mod failure;
 mod membership;
 mod outlook;
+mod policies;
 mod process;
 mod proxy;
 mod replicator;

@@ -68,6 +68,8 @@ pub struct NewBucket {
     pub owner: String,
     /// Shards of its index; a power of two.
     pub index_shards: u16,
+    /// The name of its storage policy; none for the default.
+    pub policy: Option<String>,
 }
 
 /// An object to be written.
@@ -139,6 +141,8 @@ pub struct CopyObject {
     pub attributes: Option<Attributes>,
     /// New tags, or none to keep the source's.
     pub tags: Option<Vec<(String, String)>>,
+    /// Its storage class: never the source's, as in S3.
+    pub storage_class: Option<String>,
     /// A checksum to compute on the way.
     pub checksum: Option<ChecksumAlgorithm>,
     /// What must hold of the destination.

@@ -1,4 +1,6 @@
-//! Bodies on their way out: extents in order, the next one opened ahead.
+//! Bodies on their way out: extents in order, or the fragments under them, the next one opened ahead.
+
+mod parts;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,17 +9,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all, try_join};
 use futures::{FutureExt, Stream, StreamExt};
 use martlet_protocol::backend::ExtentStat;
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::{ExtentRef, overlap};
 use martlet_protocol::{Backend, ByteStream, DeviceId, Error, PolicyId, Result};
 
-use crate::extents::{ExtentStream, Sought};
+use self::parts::{PartStream, Parts};
+use crate::coded::read::geometry;
+use crate::extents::Sought;
 use crate::store::Inner;
 
-/// The next extent is opened when so much is left of this one: more than flows by while a holder is
+/// The next part is opened when so much is left of this one: more than flows by while a holder is
 /// found, and little enough that a slow reader doesn't keep two streams for long.
 const AHEAD_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -52,38 +56,67 @@ impl Inner {
         Ok(manifest)
     }
 
-    /// Bytes `range` of what `extents` hold together. The first extent is open when this returns.
+    /// Bytes `range` of what `extents` hold together. The first of them are there when this returns, and
+    /// the rest of the first extent is known to be within reach.
     pub(crate) async fn read_extents(
         self: &Arc<Self>,
         policy: PolicyId,
         extents: &[ExtentRef],
         range: Range<u64>,
     ) -> Result<ByteStream> {
-        let mut pieces = VecDeque::new();
+        let mut under = VecDeque::new();
         let mut start = 0;
         for extent in extents {
             let length = u64::from(extent.length);
             if let Some(piece) = overlap(&range, start, length) {
-                pieces.push_back((*extent, piece));
+                under.push_back((*extent, piece));
             }
             start += length;
         }
         if range.end > start {
             return Err(Error::corrupt("a manifest is shorter than its object"));
         }
-        let Some((first, piece)) = pieces.pop_front() else {
+        let mut parts = Parts::new(self, policy, under);
+        let Some(first) = parts.next()? else {
             return Ok(futures::stream::empty().boxed());
         };
-        let current = ExtentStream::open(self, policy, first, piece).await?;
-        if pieces.is_empty() {
+        let (current, ()) = try_join(first.open(self.clone(), policy), parts.check()).await?;
+        if parts.is_empty() {
             return Ok(Box::pin(current));
         }
         let (inner, current) = (self.clone(), Some(current));
-        Ok(Box::pin(Reader { inner, policy, pieces, current, ahead: Ahead::Nothing }))
+        Ok(Box::pin(Reader { inner, policy, parts, current, ahead: Ahead::Nothing }))
     }
 
-    /// Where an extent lies, and on which device.
-    pub(crate) async fn stat_extent(
+    /// Where an extent can be read in place, and from which of its bytes on: it lies on one device, or
+    /// its data fragments do. Fragments that can't be found are left out: their bytes lie nowhere, and
+    /// are made when they are read.
+    pub(crate) async fn stat_parts(
+        &self,
+        policy: PolicyId,
+        extent: ExtentRef,
+    ) -> Result<Vec<(u64, DeviceId, ExtentStat)>> {
+        let length = u64::from(extent.length);
+        let Some(geometry) = geometry(&self.cluster(), policy, length)? else {
+            let (device, stat) = self.stat_extent(policy, extent).await?;
+            return Ok(vec![(0, device, stat)]);
+        };
+        let lies = geometry.pieces(0..length)?.into_iter().map(|piece| async move {
+            let id = extent.id.fragment(piece.fragment.0);
+            let offset = geometry.offset(&piece)?;
+            match self.stat_extent(policy, ExtentRef { id, ..extent }).await {
+                Ok((device, stat)) => Some((offset, device, stat)),
+                Err(error) => {
+                    tracing::debug!(fragment = %id, %error, "bytes of an object lie nowhere");
+                    None
+                }
+            }
+        });
+        Ok(join_all(lies).await.into_iter().flatten().collect())
+    }
+
+    /// Where a copy or a fragment lies, and on which device.
+    async fn stat_extent(
         &self,
         policy: PolicyId,
         extent: ExtentRef,
@@ -98,32 +131,35 @@ impl Inner {
 
 enum Ahead {
     Nothing,
-    Opening(BoxFuture<'static, Result<ExtentStream>>),
-    Open(ExtentStream),
+    Opening(BoxFuture<'static, Result<PartStream>>),
+    Open(PartStream),
     Failed(Error),
 }
 
-/// Extents one after another.
+/// Parts one after another.
 struct Reader {
     inner: Arc<Inner>,
     policy: PolicyId,
-    pieces: VecDeque<(ExtentRef, Range<u64>)>,
+    parts: Parts,
     /// None after an error.
-    current: Option<ExtentStream>,
+    current: Option<PartStream>,
     ahead: Ahead,
 }
 
 impl Reader {
-    /// Opens the next extent if the end of this one is near.
+    /// Opens the next part if the end of this one is near.
     fn open_ahead(&mut self) {
         let near = self.current.as_ref().is_some_and(|current| current.left() <= AHEAD_BYTES);
         if !near || !matches!(self.ahead, Ahead::Nothing) {
             return;
         }
-        if let Some((extent, piece)) = self.pieces.pop_front() {
-            let (inner, policy) = (self.inner.clone(), self.policy);
-            let open = async move { ExtentStream::open(&inner, policy, extent, piece).await };
-            self.ahead = Ahead::Opening(open.boxed());
+        match self.parts.next() {
+            Ok(Some(part)) => {
+                let (inner, policy) = (self.inner.clone(), self.policy);
+                self.ahead = Ahead::Opening(part.open(inner, policy).boxed());
+            }
+            Ok(None) => {}
+            Err(error) => self.ahead = Ahead::Failed(error),
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod cache;
 mod fence;
+mod policy;
 
 use std::sync::Arc;
 
@@ -176,7 +177,8 @@ impl ObjectStore {
     /// Makes a bucket.
     ///
     /// # Errors
-    /// [`Error::BucketExists`] with its owner, when there is one of that name.
+    /// [`Error::BucketExists`] with its owner, when there is one of that name;
+    /// [`Error::InvalidArgument`] for a storage policy that there isn't.
     pub async fn create_bucket(&self, name: &str, new: NewBucket) -> Result<Bucket> {
         let shards = new.index_shards;
         if !shards.is_power_of_two() || shards > INDEX_SHARDS_MAX {
@@ -184,13 +186,14 @@ impl ObjectStore {
             return Err(Error::InvalidRequest(message));
         }
         let inner = self.inner();
+        let policy = inner.cluster.policy_asked(new.policy.as_deref())?;
         let bucket = Bucket {
             id: BucketId::random(),
             created_ms: inner.stamps.now_ms(),
             generation: 1,
             state: BucketState::Open,
             index_shards: shards,
-            policy: inner.cluster.default_policy(),
+            policy,
             owner: new.owner,
             consistency: Level::default(),
         };

@@ -21,7 +21,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// A cluster whose entries live on `index` and whose extents live on `data`, one ring for each
-    /// policy; new buckets get the policy of the first.
+    /// policy; new buckets get the policy of the lowest number.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](martlet_protocol::ErrorKind::Invalid) when there is no data ring, two
@@ -31,10 +31,9 @@ impl Cluster {
         data: Vec<Arc<Ring>>,
         nodes: HashMap<DeviceId, Arc<dyn Backend>>,
     ) -> Result<Self> {
-        let default_policy = match data.first() {
-            Some(ring) => ring.identity().policy,
-            None => return Err(Error::invalid("a cluster needs a data ring")),
-        };
+        let policies = data.iter().map(|ring| ring.identity().policy);
+        let default_policy =
+            policies.min().ok_or_else(|| Error::invalid("a cluster needs a data ring"))?;
         let devices = std::iter::once(&index).chain(&data).flat_map(|ring| ring.devices());
         if let Some(device) = devices.map(|device| device.id).find(|id| !nodes.contains_key(id)) {
             return Err(Error::invalid(format!("no node is known for device {device}")));
@@ -64,6 +63,23 @@ impl Cluster {
             .get(&policy)
             .map(Arc::as_ref)
             .ok_or_else(|| Error::unavailable(format!("no ring for policy {}", policy.0)))
+    }
+
+    /// The same, where new buckets get the policy of this name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](martlet_protocol::ErrorKind::Invalid) when no data ring has it.
+    pub fn with_default_policy(mut self, name: &str) -> Result<Self> {
+        self.default_policy = self.policy_called(name).ok_or_else(|| {
+            Error::invalid(format!("\"{name}\" is no storage policy: {}", self.policy_names()))
+        })?;
+        Ok(self)
+    }
+
+    /// The data rings, by the number of their policy: each says what the policy is called and how it
+    /// keeps things.
+    pub fn policies(&self) -> impl Iterator<Item = &Ring> {
+        self.data.values().map(Arc::as_ref)
     }
 
     /// The policy of new buckets.

@@ -80,6 +80,9 @@ pub enum Error {
     /// An argument of the request makes no sense.
     #[error("{0}")]
     InvalidArgument(String),
+    /// A storage class that names no storage policy.
+    #[error("{0}")]
+    InvalidStorageClass(String),
     /// The client's body ended in an error of its own; the source says which.
     #[error("the request body failed: {0}")]
     Body(martlet_protocol::Error),

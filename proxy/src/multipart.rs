@@ -197,9 +197,9 @@ impl ObjectStore {
             key: key.to_owned(),
             id: place.id,
             initiated_ms: now_ms,
+            policy: inner.policy_of(&place.bucket, &new.attributes)?,
             attributes: new.attributes,
             checksum: new.checksum,
-            policy: place.bucket.policy,
             state: UploadState::Open,
         };
         let value = Value::Upload(Box::new(upload.clone()));

@@ -14,7 +14,7 @@ use std::task::{Context, Waker};
 use bytes::Bytes;
 use martlet_protocol::limits::{CHUNK_BYTES, PACKED_BYTES_MAX};
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 pub(crate) use self::tap::Tap;
@@ -48,6 +48,17 @@ pub(crate) enum Input {
     Broken,
 }
 
+/// What became of the bytes that come out of a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    /// They are wanted.
+    Open,
+    /// A device has stored all that went in.
+    Stored,
+    /// Nobody reads any more.
+    Abandoned,
+}
+
 /// How a pipe stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing {
@@ -61,20 +72,24 @@ pub(crate) struct Standing {
     pub(crate) hungry: bool,
     /// How far the bytes have come that go in.
     pub(crate) input: Input,
-    /// Whether nobody reads any more.
+    /// Whether nobody reads any more, and not all was stored.
     pub(crate) abandoned: bool,
+    /// Whether a device has stored all that went in.
+    pub(crate) stored: bool,
 }
 
 struct State {
     waiting: VecDeque<(Bytes, Permit)>,
     waiting_cost: usize,
-    taken: Vec<Bytes>,
+    taken: Vec<(Bytes, Permit)>,
+    /// Where what is kept for another beginning has to find a share; none where it needs none.
+    kept: Option<Arc<Semaphore>>,
     /// What was taken since the beginning, as if it had been kept.
     taken_cost: usize,
     taken_bytes: u64,
     moved_at: Instant,
     input: Input,
-    abandoned: bool,
+    output: Output,
     /// No second beginning is wanted.
     settled: bool,
     /// Which beginning this is: flows of earlier ones take nothing more.
@@ -86,17 +101,19 @@ struct State {
     watcher: Option<Waker>,
 }
 
-/// A new pipe.
-pub(crate) fn pipe() -> (Pipe, Tap) {
+/// A new pipe. If there is `kept`, bytes that a device has taken find a share there, or they are let
+/// go and with them the chance of another beginning.
+pub(crate) fn pipe(kept: Option<Arc<Semaphore>>) -> (Pipe, Tap) {
     let state = Arc::new(Mutex::new(State {
         waiting: VecDeque::new(),
         waiting_cost: 0,
         taken: Vec::new(),
+        kept,
         taken_cost: 0,
         taken_bytes: 0,
         moved_at: Instant::now(),
         input: Input::Open,
-        abandoned: false,
+        output: Output::Open,
         settled: false,
         beginning: 0,
         cut: false,
@@ -108,20 +125,22 @@ pub(crate) fn pipe() -> (Pipe, Tap) {
 }
 
 impl Pipe {
-    /// Whether there is room, or nobody reads any more. If not, the task is woken when there may be.
+    /// Whether there is room, or none is needed any more. If not, the task is woken when there may be.
     pub(crate) fn poll_ready(&self, context: &Context<'_>) -> bool {
         let mut state = self.0.lock();
-        let ready = state.waiting_cost < WAITING_COST_MAX || state.abandoned;
+        let no_more = state.output != Output::Open || state.input != Input::Open;
+        let ready = no_more || state.waiting_cost < WAITING_COST_MAX;
         if !ready {
             state.writer = Some(context.waker().clone());
         }
         ready
     }
 
-    /// Whether a device waits for bytes that aren't there. If not, the task is woken when one may.
+    /// Whether a device waits for bytes that aren't there, or has stored all of them. If not, the task
+    /// is woken when one may.
     pub(crate) fn poll_hungry(&self, context: &Context<'_>) -> bool {
         let mut state = self.0.lock();
-        let hungry = state.is_hungry();
+        let hungry = state.is_hungry() || state.output == Output::Stored;
         if !hungry {
             state.writer = Some(context.waker().clone());
         }
@@ -131,7 +150,7 @@ impl Pipe {
     /// Puts bytes in.
     pub(crate) fn push(&self, bytes: Bytes, permit: Permit) {
         let mut state = self.0.lock();
-        if state.abandoned {
+        if state.output != Output::Open {
             return;
         }
         if state.waiting.is_empty() {
@@ -151,10 +170,13 @@ impl Pipe {
     }
 
     /// Says that all bytes are in.
-    pub(crate) fn finish(self) {
+    pub(crate) fn finish(&self) {
         let mut state = self.0.lock();
-        state.input = Input::Finished;
-        state.moved_at = if state.waiting.is_empty() { Instant::now() } else { state.moved_at };
+        if state.input == Input::Open {
+            state.input = Input::Finished;
+            state.moved_at = if state.waiting.is_empty() { Instant::now() } else { state.moved_at };
+            wake(&mut state.reader);
+        }
     }
 
     /// How it stands.
@@ -219,7 +241,8 @@ impl State {
             moved_at: self.moved_at,
             hungry: self.is_hungry(),
             input: self.input,
-            abandoned: self.abandoned,
+            abandoned: self.output == Output::Abandoned,
+            stored: self.output == Output::Stored,
         }
     }
 
@@ -231,11 +254,29 @@ impl State {
     }
 
     fn is_hungry(&self) -> bool {
-        self.waiting.is_empty() && self.reader.is_some() && !self.abandoned
+        self.waiting.is_empty() && self.reader.is_some() && self.output == Output::Open
     }
 
     fn can_rewind(&self) -> bool {
         !self.settled && self.input != Input::Broken && self.taken_cost <= REPLAY_COST_MAX
+    }
+
+    /// Keeps what a device has taken for another beginning, while there may be one.
+    fn keep(&mut self, bytes: &Bytes) {
+        let share = match &self.kept {
+            _ if self.settled || self.taken_cost > REPLAY_COST_MAX => None,
+            None => Some(None),
+            Some(kept) => {
+                let share = u32::try_from(cost(bytes)).unwrap_or(u32::MAX);
+                kept.clone().try_acquire_many_owned(share).ok().map(|share| Some(Arc::new(share)))
+            }
+        };
+        if let Some(share) = share {
+            self.taken.push((bytes.clone(), share));
+        } else {
+            self.taken = Vec::new();
+            self.taken_cost = self.taken_cost.max(REPLAY_COST_MAX + 1);
+        }
     }
 
     fn drain(&mut self) {
@@ -274,7 +315,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn breaking_off_spares_what_has_all_been_taken() {
         for all in [true, false] {
-            let (pipe, tap) = pipe();
+            let (pipe, tap) = pipe(None);
             pipe.push("abc".into(), None);
             pipe.push("def".into(), None);
             pipe.finish();
@@ -291,7 +332,7 @@ mod tests {
 
     #[tokio::test]
     async fn tiny_pieces_fill_a_pipe_long_before_their_bytes_do() {
-        let (pipe, tap) = pipe();
+        let (pipe, tap) = pipe(None);
         let mut pieces = 0;
         while ready(&pipe).now_or_never().is_some() {
             pipe.push("x".into(), None);
@@ -306,12 +347,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_has_all_its_bytes_needs_no_room() {
+        let (pipe, tap) = pipe(None);
+        pipe.push(vec![1; WAITING_COST_MAX].into(), None);
+        assert!(ready(&pipe).now_or_never().is_none(), "the pipe is full");
+        pipe.finish();
+        ready(&pipe).await;
+        drop(pipe);
+        assert_eq!(tap.gauge().standing().input, Input::Finished);
+        tap.stored();
+    }
+
+    #[tokio::test]
     async fn a_dropped_writer_is_an_error_and_a_dropped_reader_is_none() {
-        let (pipe_in, tap) = pipe();
+        let (pipe_in, tap) = pipe(None);
         pipe_in.push("abc".into(), None);
         drop(pipe_in);
         assert!(tap.stream().next().await.unwrap().is_err());
-        let (pipe_in, tap) = pipe();
+        let (pipe_in, tap) = pipe(None);
         pipe_in.push(vec![1; WAITING_COST_MAX].into(), None);
         assert!(ready(&pipe_in).now_or_never().is_none(), "the pipe is full");
         drop(tap);

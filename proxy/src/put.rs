@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::ingest::{Destination, Ingested};
 use crate::store::{Inner, ObjectStore, check_key};
+use crate::unclaimed::Unclaimed;
 
 /// An object's register, and the bucket that it was last known to be in.
 pub(crate) struct Site<'a> {
@@ -88,10 +89,12 @@ impl Inner {
             write_id,
             upload: None,
             role: ExtentRole::Data,
+            offset: 0,
             policy: self.policy_of(&site.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
         };
         let mut ingested = self.ingest(body, destination).await?;
+        let (body, _spilled) = self.body_for(&mut ingested, destination).await?;
         let object = Object {
             size: ingested.size,
             etag: ETag::Md5(ingested.md5),
@@ -99,13 +102,30 @@ impl Inner {
             attributes,
             checksums: std::mem::take(&mut ingested.checksums),
             upload: None,
-            body: body_of(&mut ingested, destination),
+            body,
         };
         let value = Value::Object(Box::new(object));
         let stamp = self.commit(site, write_id, commit_by_ms, &value, ingested, conditions).await?;
         match value {
             Value::Object(object) => Ok(Written { object: *object, stamp }),
             _ => unreachable!("an object was made above"),
+        }
+    }
+
+    /// Where the bytes went, as an entry says it. A manifest that is too long for one is stored first,
+    /// in extents that are claimed with the bytes.
+    pub(crate) async fn body_for(
+        self: &Arc<Self>,
+        ingested: &mut Ingested,
+        to: Destination<'_>,
+    ) -> Result<(Body, Option<Unclaimed>)> {
+        match body_of(ingested, to) {
+            Body::Extents(manifest) => {
+                let (body, mut spilled) = self.store_manifest(manifest, to).await?;
+                spilled.claimed_with(&ingested.unclaimed);
+                Ok((body, Some(spilled)))
+            }
+            body => Ok((body, None)),
         }
     }
 

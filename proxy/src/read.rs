@@ -135,7 +135,9 @@ impl ObjectStore {
         Ok(ObjectRead { object, stamp, range, partial, parts, body: None })
     }
 
-    /// Where an object's bytes lie, for those who read them in place. Inline objects lie nowhere.
+    /// Where an object's bytes lie, for those who read them in place: its extents, or the fragments of
+    /// data that they are kept as. Inline objects lie nowhere, and so do the bytes of fragments that
+    /// are lost or out of reach.
     ///
     /// # Errors
     /// [`Error::NoSuchKey`], or an extent that no device has.
@@ -146,8 +148,11 @@ impl ObjectStore {
         if let Some(manifest) = inner.manifest(&found.object.body).await? {
             let mut object_offset = 0;
             for &extent in &manifest.extents {
-                let (device, stat) = inner.stat_extent(manifest.policy, extent).await?;
-                places.push(ExtentPlace { extent, object_offset, device, location: stat.location });
+                for (offset, device, stat) in inner.stat_parts(manifest.policy, extent).await? {
+                    let (extent, location) = (stat.record.extent, stat.location);
+                    let object_offset = object_offset + offset;
+                    places.push(ExtentPlace { extent, object_offset, device, location });
+                }
                 object_offset += u64::from(extent.length);
             }
         }

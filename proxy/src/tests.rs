@@ -1,6 +1,7 @@
 //! The object layer over devices in memory: what clients see, and what is left behind.
 
 mod buckets;
+mod coded;
 mod conditional;
 mod cut;
 mod dying;
@@ -18,5 +19,7 @@ mod multipart;
 mod nodes;
 mod objects;
 mod phases;
+mod policies;
 mod races;
+mod rewrite;
 mod terms;

@@ -56,12 +56,18 @@ impl Placed {
 pub(crate) struct Unclaimed {
     inner: Arc<Inner>,
     placed: Arc<Placed>,
-    claimed: AtomicBool,
+    /// Shared by extents of which an entry names all or none.
+    claimed: Arc<AtomicBool>,
 }
 
 impl Unclaimed {
     pub(crate) fn new(inner: Arc<Inner>) -> Self {
-        Self { inner, placed: Arc::new(Placed::new()), claimed: AtomicBool::new(false) }
+        Self { inner, placed: Arc::new(Placed::new()), claimed: Arc::default() }
+    }
+
+    /// Ties these to others: whoever claims those claims these.
+    pub(crate) fn claimed_with(&mut self, others: &Self) {
+        self.claimed = others.claimed.clone();
     }
 
     /// Where devices are noted before they are asked to write.
@@ -84,7 +90,7 @@ impl Unclaimed {
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         let places = std::mem::take(&mut *self.placed.places.lock());
-        if *self.claimed.get_mut() {
+        if self.claimed.load(Ordering::Acquire) {
             return;
         }
         if self.placed.is_quiet() {
@@ -108,6 +114,24 @@ impl Inner {
         };
         let inner = self.clone();
         runtime.spawn(async move { inner.delete_extents(placed).await });
+    }
+
+    /// Lets go of what a device wrote that isn't what it was sent, in the background. Nothing is
+    /// remembered there, so that the right bytes may come to it yet.
+    pub(crate) fn release_soon(self: &Arc<Self>, device: DeviceId, id: ExtentId) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let inner = self.clone();
+        runtime.spawn(async move {
+            let released = timeout(DELETE_TIME, inner.release_on(device, id)).await;
+            if let Ok(Err(error)) = released {
+                tracing::debug!(%device, %error, "a wrong fragment is left to the sweep");
+            }
+        });
+    }
+
+    async fn release_on(&self, device: DeviceId, id: ExtentId) -> martlet_protocol::Result<()> {
+        let node = self.cluster().node(device)?.clone();
+        node.release_extents(device, &[id]).await
     }
 
     /// Deletes extents, with one call for each device.

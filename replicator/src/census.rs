@@ -67,8 +67,12 @@ pub struct CensusReport {
     pub partitions: u64,
     /// Entries in the index, tombstones included.
     pub registers: Tally,
-    /// Extents of all storage policies.
+    /// Extents of all storage policies, their copies or fragments.
     pub extents: Tally,
+    /// Extents that entries want and that fewer fragments are left of than it takes, wherever they
+    /// are.
+    #[serde(default)]
+    pub lost: u64,
     /// Writes that are kept for primaries.
     pub hints: u64,
     /// Replicas that are moving from one device to another, as far as the rings say.

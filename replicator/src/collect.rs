@@ -17,8 +17,11 @@
 //! What was on its way when everybody was asked can't arrive afterwards: clients' writes are refused
 //! that are older than ten minutes (rule T2), workers let go of pages that they read minutes ago, and
 //! the reclaim age is longer than both.
+//!
+//! What is left of buckets that are gone goes too, whether tombstones or not: see [`gone`].
 
 mod cases;
+pub(crate) mod gone;
 mod verdict;
 
 use std::sync::Arc;
@@ -31,6 +34,7 @@ use martlet_protocol::{Clock, DeviceId, Entry, RegisterKey, Result, Stamp};
 use martlet_ring::RingHash;
 
 use self::cases::{Cases, check_everyone, let_go, mark};
+use self::gone::Buckets;
 use self::verdict::Verdict;
 use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
 use crate::copying::PAGE;
@@ -67,6 +71,8 @@ pub struct Collect {
     /// does, and each after one that left some behind.
     thorough: bool,
     ring: Option<RingHash>,
+    /// Which buckets there are, as far as this pass has asked.
+    buckets: Buckets,
     /// What this pass has left.
     left: Left,
     /// What the last whole pass left.
@@ -92,8 +98,20 @@ impl Collect {
     ) -> Self {
         let cluster = cluster.into();
         let (rounds, after, ring) = (Rounds::default(), None, None);
-        let (left, before) = (Left::default(), Left::default());
-        Self { cluster, clock, options, scope, rounds, after, thorough: true, ring, left, before }
+        let (left, before, buckets) = (Left::default(), Left::default(), Buckets::default());
+        Self {
+            cluster,
+            clock,
+            options,
+            scope,
+            rounds,
+            after,
+            thorough: true,
+            ring,
+            buckets,
+            left,
+            before,
+        }
     }
 
     /// The next registers of a device.
@@ -110,6 +128,20 @@ impl Collect {
             in_time(node.walk(device, &walk, after, PAGE)).await?
         };
         Ok(page.into_iter().map(|(key, view)| (key, view.entry)).collect())
+    }
+
+    /// Takes what is left of buckets that are gone from all devices: what stays of a page, and how
+    /// many registers of it went.
+    async fn purge(
+        &mut self,
+        cluster: &Cluster,
+        page: Vec<(RegisterKey, Option<Entry>)>,
+    ) -> (Vec<(RegisterKey, Option<Entry>)>, u64) {
+        let (now_ms, everyone) = (self.clock.now_ms(), cluster.index_devices());
+        let of = |(key, entry): &(RegisterKey, Option<Entry>)| {
+            entry.as_ref().map(|entry| (key.bucket, entry.order))
+        };
+        self.buckets.purge(cluster, now_ms, &everyone, page, of).await
     }
 
     /// Those of a page that are old tombstones, and this device's to collect.
@@ -172,6 +204,7 @@ impl Collect {
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
         if ended {
             self.before = std::mem::take(&mut self.left);
+            self.buckets = Buckets::default();
             self.thorough = self.before.marked || self.ring != Some(cluster.index.hash());
             self.ring = Some(cluster.index.hash());
         }
@@ -209,8 +242,11 @@ impl Worker for Collect {
         };
         match self.page(&cluster, device).await {
             Ok(page) => {
-                let due = self.due(&cluster, device, &page);
                 progress.items = page.len() as u64;
+                self.after = page.last().map(|(key, _)| key.clone());
+                let (page, purged) = self.purge(&cluster, page).await;
+                let due = self.due(&cluster, device, &page);
+                progress.done = purged;
                 if !due.is_empty() {
                     let went = self.collect(&cluster, device, due.clone()).await;
                     let went = went.unwrap_or_else(|error| {
@@ -218,9 +254,9 @@ impl Worker for Collect {
                         0
                     });
                     self.leave(&due, went);
-                    (progress.done, progress.kept) = (went, due.len() as u64 - went);
+                    progress.done += went;
+                    progress.kept = due.len() as u64 - went;
                 }
-                self.after = page.into_iter().next_back().map(|(key, _)| key);
                 if self.after.is_none() {
                     progress.idle = self.advance(&cluster);
                 }

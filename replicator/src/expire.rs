@@ -140,7 +140,7 @@ impl Expire {
     async fn lists(&self, cluster: &Cluster) -> Result<VecDeque<Listing>> {
         let mine = cluster.index_devices_of(&self.scope);
         let mut lists = VecDeque::new();
-        for (bucket, Known { shards: index_shards, .. }) in list_buckets(cluster).await? {
+        for (bucket, Known { shards: index_shards }) in list_buckets(cluster).await? {
             let mut by_device: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
             for shard in (0..index_shards).map(Shard) {
                 let holders = cluster.holders(index_placement(bucket, shard));

@@ -7,6 +7,7 @@
 //!                         ├─ Update              delivers what handoffs keep for primaries
 //!                         ├─ ReplicateRegisters  compares what replicas hold, and brings what differs
 //!                         ├─ ReplicateExtents    brings extents to where they belong
+//!                         ├─ Reconstruct         makes lost fragments of others
 //!                         ├─ Expire              uploads that ended, or were given up
 //!                         ├─ Collect             tombstones that nobody needs any more
 //!                         ├─ Reclaim             extents of superseded entries, after a grace time
@@ -31,6 +32,7 @@ mod audit;
 mod census;
 mod change;
 mod cluster;
+mod coded;
 mod collect;
 mod copying;
 mod cursors;
@@ -40,6 +42,7 @@ mod identity;
 mod known;
 mod manifest;
 mod reclaim;
+mod reconstruct;
 mod replicate;
 mod runner;
 mod standard;
@@ -59,6 +62,7 @@ pub use expire::{Expire, ExpireOptions};
 pub use foreground::Foreground;
 pub use known::{KnownTerm, Spread};
 pub use reclaim::{Reclaim, ReclaimOptions};
+pub use reconstruct::Reconstruct;
 pub use replicate::{ReplicateExtents, ReplicateOptions, ReplicateRegisters};
 pub use runner::{Pace, Runner, WorkerStatus, run_once};
 pub use standard::{OnceReport, Standard, UpkeepOptions, run_all_once};

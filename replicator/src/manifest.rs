@@ -1,21 +1,27 @@
 //! Which extents a body consists of.
 
-use futures::TryStreamExt;
 use martlet_protocol::entry::{Body, Manifest};
 use martlet_protocol::extent::ExtentRef;
 use martlet_protocol::{Error, ErrorKind, PolicyId, Result};
 
 use crate::cluster::Cluster;
+use crate::coded::code_of_policy;
+use crate::coded::read::{read, read_coded};
+
+/// Extents under one policy.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub(crate) policy: PolicyId,
+    pub(crate) extents: Vec<ExtentRef>,
+}
 
 /// The extents of a body.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct BodyExtents {
-    /// Where they lie, when there are any.
-    pub(crate) policy: Option<PolicyId>,
-    /// Those that hold the object's bytes.
-    pub(crate) data: Vec<ExtentRef>,
+    /// Those that hold the object's bytes, and the policy that they lie under.
+    pub(crate) data: Placed,
     /// Those that hold the manifest, when it was too long for its entry.
-    pub(crate) manifest: Vec<ExtentRef>,
+    pub(crate) manifest: Placed,
 }
 
 impl BodyExtents {
@@ -28,16 +34,15 @@ impl BodyExtents {
         match body {
             Body::Empty | Body::Inline { .. } => Ok(Self::default()),
             Body::Extents(manifest) => Ok(Self {
-                policy: Some(manifest.policy),
-                data: manifest.extents.clone(),
-                manifest: Vec::new(),
+                data: Placed { policy: manifest.policy, extents: manifest.extents.clone() },
+                manifest: Placed::default(),
             }),
             Body::Spilled { policy, manifest } => {
-                let decoded = read_manifest(cluster, *policy, manifest).await?;
+                let Manifest { policy: under, extents, .. } =
+                    read_manifest(cluster, *policy, manifest).await?;
                 Ok(Self {
-                    policy: Some(*policy),
-                    data: decoded.extents,
-                    manifest: manifest.clone(),
+                    data: Placed { policy: under, extents },
+                    manifest: Placed { policy: *policy, extents: manifest.clone() },
                 })
             }
         }
@@ -56,27 +61,15 @@ async fn read_manifest(
     Manifest::decode(&bytes)
 }
 
-/// An extent from whichever device of the policy has a good copy.
+/// An extent from whichever device of the policy has a good copy, or from any fragments that suffice.
 async fn read_anywhere(cluster: &Cluster, policy: PolicyId, extent: &ExtentRef) -> Result<Vec<u8>> {
+    if code_of_policy(cluster, policy)?.is_some() {
+        return read_coded(cluster, policy, extent).await;
+    }
     let mut worst: Option<Error> = None;
     for device in cluster.holders_of(policy, extent.id)? {
-        let node = match cluster.node(device) {
-            Ok(node) => node,
-            Err(error) => {
-                worst = Some(error);
-                continue;
-            }
-        };
-        let read = async {
-            let stream = node.read_extent(device, extent.id, 0..u64::from(extent.length)).await?;
-            stream
-                .try_fold(Vec::new(), |mut all, chunk| async move {
-                    all.extend_from_slice(&chunk);
-                    Ok(all)
-                })
-                .await
-        };
-        match read.await {
+        let whole = 0..u64::from(extent.length);
+        match read(cluster, device, extent.id, whole).await {
             Ok(bytes) => return Ok(bytes),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => worst = Some(error),

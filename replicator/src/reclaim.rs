@@ -7,7 +7,7 @@
 //! 2. ask whose the extents are and whether any entry or hint still wants them: those stay. A primary
 //!    that missed the superseding entry still names them, so nothing goes before all primaries know
 //!    better;
-//! 3. delete the extents of data, then those of the manifest, wherever a copy may lie;
+//! 3. delete the extents of data, then those of the manifest, wherever a copy or a fragment may lie;
 //! 4. forget the record.
 //!
 //! A manifest that no device has is one that step 3 deleted before a crash: nothing is left to do but
@@ -17,12 +17,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use martlet_protocol::backend::{Garbage, GarbageId};
-use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::backend::{Garbage, GarbageId, Presence};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
 use martlet_protocol::{Clock, DeviceId, ErrorKind, ExtentId, PolicyId, Result};
 
 use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
-use crate::manifest::BodyExtents;
+use crate::coded::stored_ids;
+use crate::manifest::{BodyExtents, Placed};
 use crate::wanted::{Claim, Wanted};
 use crate::worker::{Progress, Worker};
 
@@ -31,6 +32,8 @@ const BATCH: usize = 64;
 /// Records that can't be dealt with now are passed over, up to so many on a device: with a batch
 /// more they still fit into a page.
 const KEPT_MAX: usize = 3072;
+/// Extents and fragments that a device is told to delete in one call.
+const DELETE_AT_ONCE: usize = 10_000;
 
 /// How reclaim goes about it.
 #[derive(Clone, Copy, Debug)]
@@ -134,13 +137,10 @@ async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) 
         // Nobody who has it answers: that is told where devices are.
         Err(error) => return Err(error),
     };
-    let Some(policy) = body.policy else {
-        return Ok(Outcome::Done { freed: 0, bytes: 0 });
-    };
     let mut freed = 0;
     let mut bytes = 0;
-    for extents in [&body.data, &body.manifest] {
-        let unwanted = unwanted_of(cluster, policy, garbage, extents, wanted).await?;
+    for Placed { policy, extents } in [body.data, body.manifest] {
+        let unwanted = unwanted_of(cluster, policy, garbage, &extents, wanted).await?;
         let ids: Vec<ExtentId> = unwanted.iter().map(|extent| extent.id).collect();
         delete_everywhere(cluster, policy, &ids).await?;
         freed += ids.len() as u64;
@@ -171,32 +171,60 @@ async fn unwanted_of(
     Ok(unwanted)
 }
 
-/// Key and upload of an extent's owner; none when no device has it.
+/// Key and upload of an extent's owner; none when no device has it, or any fragment of it.
 async fn owner(
     cluster: &Cluster,
     policy: PolicyId,
     id: ExtentId,
 ) -> Result<Option<(String, Option<martlet_protocol::UploadId>)>> {
+    let ids = stored_ids(cluster, policy, &[id])?;
     let mut silence = None;
     for device in cluster.holders_of(policy, id)? {
-        match in_time(cluster.node(device)?.stat_extent(device, id)).await {
-            Ok(stat) => return Ok(Some((stat.record.owner.key, stat.record.owner.upload))),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+        match record_on(cluster, device, &ids).await {
+            Ok(Some(record)) => return Ok(Some((record.owner.key, record.owner.upload))),
+            Ok(None) => {}
             Err(error) => silence = Some(error),
         }
     }
     silence.map_or(Ok(None), Err)
 }
 
-/// Wherever a copy may lie: primaries and handoffs. Deleting what is not there is no error.
+/// What a device says of the first of these that it has.
+async fn record_on(
+    cluster: &Cluster,
+    device: DeviceId,
+    ids: &[ExtentId],
+) -> Result<Option<ExtentRecord>> {
+    let node = cluster.node(device)?;
+    let mut there = ids.to_vec();
+    if ids.len() > 1 {
+        let said = in_time(node.presence(device, ids)).await?;
+        let those = ids.iter().zip(said).filter(|(_, said)| *said == Presence::Here);
+        there = those.map(|(id, _)| *id).collect();
+    }
+    for id in there {
+        match in_time(node.stat_extent(device, id)).await {
+            Ok(stat) => return Ok(Some(stat.record)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Wherever a copy or a fragment may lie: primaries and handoffs. Deleting what is not there is no
+/// error.
 async fn delete_everywhere(cluster: &Cluster, policy: PolicyId, ids: &[ExtentId]) -> Result<()> {
     if ids.is_empty() {
         return Ok(());
     }
+    let ids = stored_ids(cluster, policy, ids)?;
     let mut failed = None;
     for device in cluster.data_devices(policy)? {
-        if let Err(error) = in_time(cluster.node(device)?.delete_extents(device, ids)).await {
-            failed = Some(error);
+        for ids in ids.chunks(DELETE_AT_ONCE) {
+            if let Err(error) = in_time(cluster.node(device)?.delete_extents(device, ids)).await {
+                failed = Some(error);
+            }
         }
     }
     failed.map_or(Ok(()), Err)

@@ -10,7 +10,7 @@
 mod compare;
 pub(crate) mod copy;
 mod extents;
-mod judge;
+pub(crate) mod judge;
 mod mend;
 pub(crate) mod places;
 mod plan;

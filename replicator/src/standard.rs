@@ -12,6 +12,7 @@ use crate::collect::{Collect, CollectOptions};
 use crate::cursors::{Cursors, MemoryCursors};
 use crate::expire::{Expire, ExpireOptions};
 use crate::reclaim::{Reclaim, ReclaimOptions};
+use crate::reconstruct::Reconstruct;
 use crate::replicate::{ReplicateExtents, ReplicateOptions, ReplicateRegisters};
 use crate::runner::Runner;
 use crate::sweep::{Sweep, SweepOptions};
@@ -97,6 +98,9 @@ impl Standard {
         let extents = ReplicateExtents::new(cluster.clone(), clock.clone(), scope.clone())
             .with_options(upkeep.replicate)
             .with_cursors(upkeep.cursors.clone());
+        let reconstruct = Reconstruct::new(cluster.clone(), clock.clone(), scope.clone())
+            .with_options(upkeep.replicate)
+            .with_cursors(upkeep.cursors.clone());
         let age_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let collect = CollectOptions { age_ms: age_ms(upkeep.reclaim_age) };
         let collect = Collect::new(cluster.clone(), clock.clone(), scope.clone(), collect);
@@ -112,6 +116,7 @@ impl Standard {
             Box::new(update),
             Box::new(registers),
             Box::new(extents),
+            Box::new(reconstruct),
             Box::new(expire),
             Box::new(collect),
             Box::new(reclaim.looking_after(scope.clone())),
@@ -167,12 +172,13 @@ mod tests {
     use crate::runner::Pace;
     use crate::testing::many::{Many, key};
 
-    const NAMES: [&str; 10] = [
+    const NAMES: [&str; 11] = [
         "sync",
         "ring-change",
         "update",
         "replicate-index",
         "replicate-data",
+        "reconstruct",
         "expire",
         "collect",
         "reclaim",

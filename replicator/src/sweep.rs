@@ -23,13 +23,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::key::shard_of;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{BucketId, Clock, DeviceId, ExtentId, Result};
 
 pub(crate) use self::buckets::{Known, list_buckets};
 use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
-use crate::wanted::{Claim, Wanted};
+use crate::replicate::judge::is_wanted;
+use crate::wanted::Wanted;
 use crate::worker::{Progress, Worker};
 
 /// Extents that one step looks at.
@@ -136,20 +136,9 @@ impl Sweep {
         let mut unwanted = Vec::new();
         let mut unknown = 0;
         for record in page.iter().filter(|record| self.is_window_over(record.birth_ms, now_ms)) {
-            let owner = &record.owner;
-            let Some(known) = buckets.get(&owner.bucket) else {
-                unwanted.push(record.clone());
-                continue;
-            };
-            let claim = Claim {
-                bucket: owner.bucket,
-                shard: shard_of(owner.key.as_bytes(), known.shards),
-                key: owner.key.clone(),
-                upload: owner.upload,
-            };
-            match wanted.extents(&claim).await {
-                Ok(extents) if extents.contains(&record.extent.id) => {}
-                Ok(_) => unwanted.push(record.clone()),
+            match is_wanted(&buckets, &mut wanted, record).await {
+                Ok(true) => {}
+                Ok(false) => unwanted.push(record.clone()),
                 Err(error) => {
                     tracing::debug!(extent = %record.extent.id, %error, "an extent is kept: nobody can tell");
                     unknown += 1;

@@ -1,9 +1,11 @@
 //! A cluster of one node in memory, and the writes that tests make on it; [`many`] has several,
-//! [`growth`] adds to them, and [`storm`] has clients that work while things happen.
+//! [`growth`] adds to them, [`stripes`] keeps fragments on them, and [`storm`] has clients that work
+//! while things happen.
 
 pub(crate) mod growth;
 pub(crate) mod many;
 pub(crate) mod storm;
+pub(crate) mod stripes;
 
 use std::collections::HashMap;
 use std::sync::Arc;

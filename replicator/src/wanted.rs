@@ -171,8 +171,8 @@ impl<'a> Wanted<'a> {
             },
             value => value.body().unwrap_or(&Body::Empty),
         };
-        let extents = BodyExtents::of(self.cluster, body).await?;
-        into.extend(extents.data.iter().chain(&extents.manifest).map(|extent| extent.id));
+        let BodyExtents { data, manifest } = BodyExtents::of(self.cluster, body).await?;
+        into.extend(data.extents.iter().chain(&manifest.extents).map(|extent| extent.id));
         Ok(())
     }
 }

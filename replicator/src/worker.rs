@@ -61,10 +61,12 @@ pub struct Progress {
     pub freed: u64,
     /// Their bytes.
     pub freed_bytes: u64,
-    /// Copies of extents written.
+    /// Copies and fragments of extents written.
     pub copied: u64,
     /// Their bytes.
     pub copied_bytes: u64,
+    /// Bytes read from devices to make what others have lost.
+    pub read_bytes: u64,
     /// Registers brought to a replica that lacked them.
     pub repaired: u64,
     /// Things left as they are, because somebody who must agree did not answer.
@@ -88,6 +90,7 @@ impl Progress {
         self.freed_bytes += step.freed_bytes;
         self.copied += step.copied;
         self.copied_bytes += step.copied_bytes;
+        self.read_bytes += step.read_bytes;
         self.repaired += step.repaired;
         self.kept += step.kept;
         self.ahead = step.ahead;

@@ -117,6 +117,35 @@ impl Ring {
             );
             return Err(Error::invalid(message));
         }
+        Self::dealt((policy, "default"), Redundancy::Replicated, replicas, devices)
+    }
+
+    /// The same for a policy of fragments, each on a device of its own.
+    pub fn of_code(
+        policy: PolicyId,
+        name: &str,
+        code: Redundancy,
+        devices: &[Device],
+    ) -> Result<Self> {
+        let Some(fragments) = code.fragments() else {
+            return Err(Error::invalid(format!("\"{code}\" is no erasure code such as \"4+2\"")));
+        };
+        if usize::from(fragments) > devices.len() {
+            return Err(Error::invalid(format!(
+                "the erasure code {code} needs {fragments} devices, one for each fragment, and there \
+                 are {}: add devices, or choose a code of fewer fragments",
+                devices.len()
+            )));
+        }
+        Self::dealt((policy, name), code, usize::from(fragments), devices)
+    }
+
+    fn dealt(
+        (policy, name): (PolicyId, &str),
+        redundancy: Redundancy,
+        replicas: usize,
+        devices: &[Device],
+    ) -> Result<Self> {
         let mut devices = devices.to_vec();
         devices.sort_by_key(|device| device.id);
         let next_id = devices.last().map_or(0, |device| device.id.0.saturating_add(1));
@@ -126,8 +155,8 @@ impl Ring {
         let part_power = parts.trailing_zeros() as u8;
         let settings = Settings {
             policy,
-            policy_name: "default".to_owned(),
-            redundancy: Redundancy::Replicated,
+            policy_name: name.to_owned(),
+            redundancy,
             part_power,
             #[expect(clippy::cast_precision_loss, reason = "at most REPLICAS_MAX")]
             replicas: replicas as f64,
@@ -261,9 +290,12 @@ impl Ring {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{builder, new_device};
+    use std::collections::BTreeSet;
+
+    use martlet_protocol::{Partition, PolicyId, Redundancy};
+
+    use crate::testing::{builder, device, new_device};
     use crate::{Occasion, Ring};
-    use martlet_protocol::Partition;
 
     fn ring(part_power: u8) -> Ring {
         let mut builder = builder(part_power, 1.0);
@@ -292,5 +324,27 @@ mod tests {
     #[should_panic(expected = "no Partition")]
     fn a_partition_of_another_ring_has_no_span() {
         ring(4).span(Partition(16));
+    }
+
+    #[test]
+    fn a_dealt_ring_of_a_code_has_a_device_for_each_fragment() {
+        let devices = [1, 2, 3, 4, 5, 6, 7].map(|id| device(id, 1, 1, "a"));
+        let code = Redundancy::erasure(4, 2).unwrap();
+        let ring = Ring::of_code(PolicyId(3), "ec", code, &devices).unwrap();
+        let identity = ring.identity();
+        assert_eq!((identity.policy, identity.policy_name.as_str()), (PolicyId(3), "ec"));
+        assert_eq!((identity.redundancy, ring.replicas()), (code, 6));
+        for partition in ring.partitions() {
+            let homes: BTreeSet<_> = ring.primaries(partition).collect();
+            assert_eq!((homes.len(), ring.handoffs(partition).count()), (6, 1));
+        }
+        assert_eq!(Ring::decode(&ring.encode()).unwrap().identity(), identity);
+        for (code, devices, words) in [
+            (code, &devices[..5], "4+2 needs 6 devices, one for each fragment, and there are 5"),
+            (Redundancy::Replicated, &devices[..], "is no erasure code"),
+        ] {
+            let refusal = Ring::of_code(PolicyId(3), "ec", code, devices).unwrap_err().to_string();
+            assert!(refusal.contains(words), "{refusal}");
+        }
     }
 }

@@ -23,7 +23,7 @@ const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
 const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const STAMP: HeaderName = HeaderName::from_static("x-martlet-stamp");
 
-/// The one storage class there is.
+/// The storage class of what has none.
 pub(crate) const STANDARD: &str = "STANDARD";
 /// The content type of bytes that nobody described.
 const UNDESCRIBED: HeaderValue = HeaderValue::from_static("binary/octet-stream");
@@ -38,10 +38,6 @@ pub(crate) fn from_request(
     if let Some(target) = &website_redirect {
         check_redirect(target)?;
     }
-    let storage_class = text(headers, &STORAGE_CLASS)?;
-    if storage_class.as_deref().is_some_and(|class| class != STANDARD) {
-        return Err(s3_error!(InvalidStorageClass, "STANDARD is the only storage class here"));
-    }
     Ok(Attributes {
         content_type: text(headers, &CONTENT_TYPE)?,
         content_encoding: text(headers, &CONTENT_ENCODING)?,
@@ -50,7 +46,7 @@ pub(crate) fn from_request(
         cache_control: text(headers, &CACHE_CONTROL)?,
         expires: lenient.expires.clone(),
         website_redirect,
-        storage_class,
+        storage_class: storage_class_of(headers)?,
         user_metadata: user_metadata(metadata.unwrap_or_default())?,
         tags: tags_of(headers)?.unwrap_or_default(),
     })
@@ -59,6 +55,17 @@ pub(crate) fn from_request(
 /// The tags that the headers of a write name, if they name any.
 pub(crate) fn tags_of(headers: &HeaderMap) -> S3Result<Option<tags::Tags>> {
     text(headers, &TAGGING)?.map(|header| tags::from_header(&header)).transpose()
+}
+
+/// The storage class that the headers of a write name. Whether there is such a one is for the object
+/// layer to say.
+pub(crate) fn storage_class_of(headers: &HeaderMap) -> S3Result<Option<String>> {
+    text(headers, &STORAGE_CLASS)
+}
+
+/// The storage class of an object, as listings say it.
+pub(crate) fn wire_class(class: Option<&str>) -> String {
+    class.unwrap_or(STANDARD).to_owned()
 }
 
 /// Whether the headers ask for a change that a copy onto itself may be for.
@@ -133,6 +140,10 @@ pub(crate) fn object_headers(object: &Object, token: ReadAfter) -> HeaderMap {
         if let Some(value) = value.as_deref().and_then(|text| HeaderValue::from_str(text).ok()) {
             headers.insert(name, value);
         }
+    }
+    let class = attributes.storage_class.as_deref().filter(|class| *class != STANDARD);
+    if let Some(class) = class.and_then(|class| HeaderValue::from_str(class).ok()) {
+        headers.insert(STORAGE_CLASS, class);
     }
     if !attributes.tags.is_empty() {
         headers.insert(TAGGING_COUNT, attributes.tags.len().into());
@@ -246,6 +257,15 @@ mod tests {
     }
 
     #[test]
+    fn a_storage_class_is_given_back_as_it_came() {
+        let map = headers(&[("x-amz-storage-class", "ARCHIVE_EC")]);
+        let attributes = from_request(&map, None, &Lenient::default()).unwrap();
+        let reply = object_headers(&object(attributes), token());
+        assert_eq!(reply[STORAGE_CLASS], "ARCHIVE_EC");
+        assert_eq!((wire_class(Some("X")).as_str(), wire_class(None).as_str()), ("X", STANDARD));
+    }
+
+    #[test]
     fn bytes_that_nobody_described_are_octets() {
         let reply = object_headers(&object(Attributes::default()), token());
         assert_eq!(reply[CONTENT_TYPE], "binary/octet-stream");
@@ -256,7 +276,7 @@ mod tests {
         let refused = |pairs: &[(&'static str, &str)]| {
             code(from_request(&headers(pairs), None, &Lenient::default()))
         };
-        assert_eq!(refused(&[("x-amz-storage-class", "GLACIER")]), "InvalidStorageClass");
+        assert_eq!(refused(&[("x-amz-storage-class", "\u{e4}")]), "InvalidArgument");
         let redirect = "x-amz-website-redirect-location";
         assert_eq!(refused(&[(redirect, "ftp://x")]), "InvalidRedirectLocation");
         assert_eq!(refused(&[("x-amz-tagging", "a=1&a=2")]), "InvalidTag");

@@ -28,7 +28,7 @@ pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Ask> {
 }
 
 /// The value of a header that comes once at most.
-fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Option<&'a str>> {
+pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Option<&'a str>> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     match (value.to_str(), values.next()) {

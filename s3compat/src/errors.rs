@@ -76,6 +76,9 @@ fn request_error(error: &Error) -> S3Error {
             crate::checksums::name(*algorithm)
         ),
         Error::InvalidArgument(_) => S3Error::with_message(S3ErrorCode::InvalidArgument, message),
+        Error::InvalidStorageClass(_) => {
+            S3Error::with_message(S3ErrorCode::InvalidStorageClass, message)
+        }
         _ => S3Error::with_message(S3ErrorCode::InvalidRequest, message),
     }
 }
@@ -195,6 +198,7 @@ mod tests {
             (Error::BadChecksum(ChecksumAlgorithm::Crc32), 400, "BadDigest"),
             (Error::InvalidRequest("no".into()), 400, "InvalidRequest"),
             (Error::InvalidArgument("no".into()), 400, "InvalidArgument"),
+            (Error::InvalidStorageClass("no".into()), 400, "InvalidStorageClass"),
         ];
         for (error, status, code) in cases {
             assert_eq!(status_and_code(error), (status, code.to_owned()));

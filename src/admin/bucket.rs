@@ -1,11 +1,16 @@
 //! `martlet admin bucket`.
 
-use clap::Subcommand;
+mod watch;
+
+use clap::{Args, Subcommand};
 use martlet_protocol::Level;
 
 use super::ask::Server;
+use super::print;
+use super::wire::rewrite::{self, RewriteLine};
 use super::wire::{self, BucketLine};
 use crate::failure::Failure;
+use crate::units::Size;
 
 /// What is asked about a bucket.
 #[derive(Debug, Subcommand)]
@@ -15,26 +20,88 @@ pub(super) enum BucketCommand {
         /// The bucket
         bucket: String,
     },
-    /// Set the consistency of requests that ask for none
-    Set {
-        /// The bucket
-        bucket: String,
-        /// available: a quorum, else whoever answers; strict: a quorum, else an error; any: reads
-        /// from the first good replica
-        #[arg(long, value_name = "available|strict|any")]
-        consistency: Level,
-    },
+    /// Set the consistency of requests that ask for none, or where new objects go
+    Set(SetArgs),
+    /// Move the objects that lie under another storage policy to the present one
+    #[command(after_help = "\
+The proxy that is asked does it in the background; this command shows how far it is. Interrupting \
+the command leaves the rewrite going, running it again shows it again. Clients see the same objects \
+before, while they are moved, and after. Whatever ends it early, begin it again: what was moved is \
+passed over.
+
+Examples:
+  martlet admin bucket set archive --storage-policy ec
+  martlet admin bucket rewrite archive --rate 200MiB
+  martlet admin bucket rewrite archive --stop")]
+    Rewrite(RewriteArgs),
+}
+
+/// What is set.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = true, id = "setting", args = ["consistency", "storage_policy"])]
+pub(super) struct SetArgs {
+    /// The bucket
+    bucket: String,
+    /// available: a quorum, else whoever answers; strict: a quorum, else an error; any: reads from
+    /// the first good replica
+    #[arg(long, value_name = "available|strict|any")]
+    consistency: Option<Level>,
+    /// Where new objects and new uploads go; what is there stays until the bucket is rewritten
+    #[arg(long, value_name = "NAME")]
+    storage_policy: Option<String>,
+}
+
+/// What is moved, and how fast.
+#[derive(Args, Debug)]
+pub(super) struct RewriteArgs {
+    /// The bucket
+    bucket: String,
+    /// Bytes a second at most, such as 200MiB [default: as fast as it goes while clients don't wait]
+    #[arg(long, value_name = "BYTES", conflicts_with = "stop")]
+    rate: Option<Size>,
+    /// End the rewrite that goes on
+    #[arg(long)]
+    stop: bool,
 }
 
 impl BucketCommand {
-    /// Asks the server.
-    pub(super) fn ask(&self, server: &Server) -> Result<BucketLine, Failure> {
-        match self {
-            Self::Show { bucket } => server.ask(wire::BUCKET, &[("bucket", bucket)]),
-            Self::Set { bucket, consistency } => {
-                let query = [("bucket", bucket.as_str()), ("consistency", consistency.name())];
-                server.set(wire::BUCKET, &query)
-            }
+    /// Asks the server and prints what it says.
+    pub(super) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+        let answer = match self {
+            Self::Show { bucket } => show(server, bucket)?,
+            Self::Set(args) => args.ask(server)?,
+            Self::Rewrite(args) => return args.run(server, json),
+        };
+        print::show(&answer, json, print::bucket);
+        Ok(())
+    }
+}
+
+/// What is set about a bucket.
+pub(super) fn show(server: &Server, bucket: &str) -> Result<BucketLine, Failure> {
+    server.ask(wire::BUCKET, &[("bucket", bucket)])
+}
+
+impl SetArgs {
+    fn ask(&self, server: &Server) -> Result<BucketLine, Failure> {
+        let mut query = vec![("bucket", self.bucket.as_str())];
+        query.extend(self.consistency.map(|level| ("consistency", level.name())));
+        query.extend(self.storage_policy.as_deref().map(|name| ("storage_policy", name)));
+        server.set(wire::BUCKET, &query)
+    }
+}
+
+impl RewriteArgs {
+    fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+        let mut query = vec![("bucket", self.bucket.as_str())];
+        let rate = self.rate.map(|Size(bytes)| bytes.to_string());
+        query.extend(rate.as_deref().map(|rate| ("rate", rate)));
+        if self.stop {
+            query.push(("stop", "true"));
         }
+        let begun: RewriteLine = server.set(rewrite::REWRITE, &query)?;
+        let line = watch::until_it_ends(server, begun, json)?;
+        print::show(&line, json, watch::text);
+        if self.stop { Ok(()) } else { watch::judge(&line) }
     }
 }

@@ -3,6 +3,7 @@
 mod ask;
 mod bucket;
 mod census;
+mod policy;
 mod print;
 mod ring;
 pub(crate) mod wire;
@@ -16,6 +17,7 @@ use clap::{Args, Subcommand};
 use self::ask::Server;
 use self::bucket::BucketCommand;
 use self::census::CensusArgs;
+use self::policy::PolicyCommand;
 use self::ring::RingCommand;
 use self::workers::WorkersArgs;
 use crate::failure::Failure;
@@ -29,6 +31,7 @@ folder of a server on this machine. Members of a cluster take the cluster's key 
 
 Examples:
   martlet admin status
+  martlet admin policy list
   martlet admin bucket set checkpoints --consistency strict
   martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key status
   martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key capacity
@@ -83,6 +86,9 @@ enum Command {
     Census(CensusArgs),
     /// What the background workers of every process have done, and what waits for them
     Workers(WorkersArgs),
+    /// The storage policies: how each keeps what is written under it
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// What can be set about a bucket besides what S3 has words for
     #[command(subcommand)]
     Bucket(BucketCommand),
@@ -98,8 +104,7 @@ pub(crate) fn bucket(
     cluster_key_file: Option<&std::path::Path>,
     name: &str,
 ) -> Result<wire::BucketLine, Failure> {
-    let show = BucketCommand::Show { bucket: name.to_owned() };
-    show.ask(&Server::new(address, data_dir, cluster_key_file)?)
+    bucket::show(&Server::new(address, data_dir, cluster_key_file)?, name)
 }
 
 /// Asks and prints.
@@ -136,10 +141,11 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
             })?;
             print::show(&answer, args.json, |processes| print::workers(processes));
         }
-        Command::Bucket(command) => {
+        Command::Policy(command) => {
             let answer = command.ask(&server()?)?;
-            print::show(&answer, args.json, print::bucket);
+            print::show(&answer, args.json, |policies| policy::lines(policies));
         }
+        Command::Bucket(command) => command.run(&server()?, args.json)?,
         Command::Ring(command) => {
             let file = args.cluster_key_file.as_deref().ok_or_else(|| {
                 Failure::usage("name the key of the cluster with --cluster-key-file")

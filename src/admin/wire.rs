@@ -2,9 +2,11 @@
 //!
 //! * [`ServerStatus`], [`ProcessReport`]: how a process is, and the cluster as it sees it.
 //! * [`WorkersOf`]: the workers of every process.
+//! * [`rewrite`]: how far a bucket is on its way to another storage policy.
 //! * [`outlook`]: how full devices will be, and how well the rings spread what they place.
 
 pub(crate) mod outlook;
+pub(crate) mod rewrite;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +28,25 @@ pub(crate) const DISPERSION: &str = "/admin/v1/dispersion";
 
 /// As above, by PUT too.
 pub(crate) const BUCKET: &str = "/admin/v1/bucket";
+
+/// As above.
+pub(crate) const POLICIES: &str = "/admin/v1/policies";
+
+/// A storage policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PolicyLine {
+    pub(crate) id: u16,
+    pub(crate) name: String,
+    /// `replicated`, or a code such as `4+2`.
+    pub(crate) redundancy: String,
+    /// Copies, or fragments, of everything.
+    pub(crate) replicas: f64,
+    pub(crate) devices: u64,
+    /// Of its ring.
+    pub(crate) epoch: u64,
+    /// Whether buckets get it whose maker asks for none.
+    pub(crate) default: bool,
+}
 
 /// Where an object's bytes are.
 #[derive(Debug, Serialize, Deserialize)]
@@ -181,6 +202,8 @@ pub(crate) struct BucketLine {
     pub(crate) index_shards: u16,
     /// `available`, `strict` or `any`: what requests get that ask for nothing else.
     pub(crate) consistency: String,
+    /// The name of the storage policy that new objects go under.
+    pub(crate) storage_policy: String,
 }
 
 /// How a device is.
@@ -248,6 +271,9 @@ pub(crate) struct WorkerLine {
     pub(crate) copied_extents: u64,
     #[serde(default)]
     pub(crate) copied_bytes: u64,
+    /// Bytes read from devices to make lost fragments again.
+    #[serde(default)]
+    pub(crate) read_bytes: u64,
     /// Registers brought to a replica that lacked them.
     #[serde(default)]
     pub(crate) repaired: u64,

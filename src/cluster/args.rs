@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use super::layout::{DEVICES_MAX, NODES_MAX, PROXIES_MAX, Shape};
 use super::wire::{Request, Which};
 use crate::failure::Failure;
+use crate::policies::NamedCode;
 
 /// Arguments of `martlet cluster`.
 #[derive(Args, Debug)]
@@ -36,6 +37,7 @@ back, and needs no flags but the folder. The shape of a cluster that exists is n
 Examples:
   martlet cluster up
   martlet cluster up --nodes 6 --zones 3 --proxies 2 --data-dir /srv/try
+  martlet cluster up --nodes 6 --policy ec=4+2
   martlet cluster up --nodes 1 --replicas 1 --devices-per-node 1")]
     Up(UpArgs),
     /// What runs, where, and how it is
@@ -63,7 +65,7 @@ Examples:
     Resume(Target),
     /// Let a new node join: it takes its share of entries and extents
     #[command(after_help = "\
-The new devices are added to both rings, and the rings are given to a node, from where they travel. \
+The new devices are added to all rings, and the rings are given to a node, from where they travel. \
 The replicators bring over what moves.
 
 Example:
@@ -129,6 +131,10 @@ pub(super) struct UpArgs {
     /// Copies of everything, each on a node of its own
     #[arg(long, default_value_t = 3)]
     replicas: usize,
+    /// A storage policy of fragments over the same devices, such as ec=4+2: four of data and two of
+    /// parity; repeat it for several
+    #[arg(long = "policy", value_name = "NAME=K+M")]
+    policies: Vec<String>,
     /// Port of the first proxy; another is chosen, and kept, where somebody has it
     #[arg(long, default_value_t = 9000)]
     s3_port: u16,
@@ -138,6 +144,7 @@ impl UpArgs {
     /// The shape asked for, if it can be.
     pub(super) fn shape(&self) -> Result<Shape, Failure> {
         let Self { nodes, devices_per_node, zones, proxies, replicas, s3_port, .. } = *self;
+        let policies = NamedCode::parse_all(&self.policies)?;
         let within = |name: &str, value: usize, most: usize| {
             if (1..=most).contains(&value) {
                 return Ok(());
@@ -154,7 +161,17 @@ impl UpArgs {
                  {replicas}, or fewer --replicas"
             )));
         }
-        Ok(Shape { nodes, devices_per_node, zones, proxies, replicas, s3_port })
+        let devices = nodes * devices_per_node;
+        if let Some(policy) = policies.iter().find(|policy| policy.devices() > devices) {
+            return Err(Failure::usage(format!(
+                "the policy {}={} needs {} devices, one for each fragment, and there are {devices}: give \
+                 more --nodes or --devices-per-node, or a code of fewer fragments",
+                policy.name,
+                policy.code,
+                policy.devices()
+            )));
+        }
+        Ok(Shape { nodes, devices_per_node, zones, proxies, replicas, policies, s3_port })
     }
 }
 
@@ -202,6 +219,14 @@ mod tests {
         let shape = shape("up").unwrap();
         assert_eq!((shape.nodes, shape.replicas, shape.s3_port), (4, 3, 9000));
         assert_eq!((shape.proxies, shape.zones, shape.devices_per_node), (1, 2, 2));
+        assert!(shape.policies.is_empty());
+    }
+
+    #[test]
+    fn policies_of_fragments_may_be_several() {
+        let shape = shape("up --policy ec=4+2 --policy small=2+1").unwrap();
+        let names: Vec<_> = shape.policies.iter().map(|policy| policy.name.as_str()).collect();
+        assert_eq!(names, ["ec", "small"]);
     }
 
     #[test]
@@ -214,6 +239,11 @@ mod tests {
             ("up --zones 0", "--zones is 1 to 4"),
             ("up --proxies 99", "--proxies is 1 to 16"),
             ("up --devices-per-node 17", "--devices-per-node is 1 to 16"),
+            (
+                "up --policy ec=8+3",
+                "ec=8+3 needs 11 devices, one for each fragment, and there are 8",
+            ),
+            ("up --policy 4+2", "as in ec=4+2"),
         ] {
             let Err(Failure::Usage(sentence)) = shape(line) else { panic!("{line} is allowed") };
             assert!(sentence.contains(words), "{line}: {sentence}");

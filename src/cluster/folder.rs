@@ -20,7 +20,7 @@ use super::child;
 use super::layout::{self, Layout, Member, Role, Shape};
 use super::ports::Ports;
 use super::process::Launch;
-use super::rings::{self, DATA, INDEX};
+use super::rings;
 use crate::failure::Failure;
 use crate::process::door::DoorSettings;
 use crate::process::folder::DataFolder;
@@ -161,13 +161,14 @@ fn new_key() -> Result<String, Failure> {
 fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> Table {
     let text = |path: PathBuf| Value::from(path.display().to_string());
     let address = |address: std::net::SocketAddr| Value::from(address.to_string());
-    let rings = [INDEX, DATA].map(|name| text(rings::ring_path(cluster, name)));
+    let rings: Vec<Value> =
+        rings::names(layout).iter().map(|name| text(rings::ring_path(cluster, name))).collect();
     let mut table = Table::from_iter([
         ("name".to_owned(), Value::from(member.name.clone())),
         ("data_dir".to_owned(), text(folder.join("data"))),
         ("admin_address".to_owned(), address(member.admin_address)),
         ("cluster_key_file".to_owned(), text(cluster.join(KEY))),
-        ("rings".to_owned(), Value::from(rings.to_vec())),
+        ("rings".to_owned(), Value::from(rings)),
     ]);
     match (member.role, member.address) {
         (Role::Proxy, Some(at)) => drop(table.insert("s3_address".to_owned(), address(at))),

@@ -1,6 +1,6 @@
 //! A node joins a cluster that runs.
 //!
-//! 1. It gets a name, ports and a share of both rings; if that can't be, nothing has changed.
+//! 1. It gets a name, ports and a share of all rings; if that can't be, nothing has changed.
 //! 2. Builders, rings and layout are written: from here on a later `up` brings the node too.
 //! 3. It starts with the new rings, and they are given to those that run. The replicators bring over
 //!    what moves.
@@ -8,7 +8,7 @@
 use super::layout::Layout;
 use super::ports::Ports;
 use super::push;
-use super::rings::{DATA, INDEX, Joining, ring_path};
+use super::rings::{INDEX, Joining, Widened, ring_path};
 use super::supervisor::Supervisor;
 use super::wire::Which;
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ pub(super) async fn add_node(
     let mut layout: Layout = supervisor.folder.layout.clone();
     let node = layout.add_node(zone, &mut ports)?.clone();
     let dir = supervisor.folder.path().to_owned();
-    let joining = Joining::of(&dir, &node)?;
+    let joining = Joining::of(&dir, &layout, &node)?;
     joining.save(&dir)?;
     let number = layout.nodes.len();
     supervisor.folder.keep(layout)?;
@@ -32,9 +32,8 @@ pub(super) async fn add_node(
     }
     drop(ports);
     let mut said = supervisor.start(&Which::Node(number)).await?;
-    for (name, report, what) in
-        [(DATA, &joining.data, "extents"), (INDEX, &joining.index, "entries")]
-    {
+    for Widened { name, report, .. } in joining.rings() {
+        let what = if name == INDEX { "entries" } else { "extents" };
         let bytes = std::fs::read(ring_path(&dir, name))
             .map_err(|error| Failure::refused(format!("the new ring can't be read: {error}")))?;
         let given = push::give(supervisor, name, bytes).await?;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ports::Ports;
 use crate::failure::Failure;
+use crate::policies::NamedCode;
 
 /// The file within the cluster's folder.
 pub(super) const FILE: &str = "cluster.toml";
@@ -40,6 +41,9 @@ pub(super) struct Layout {
     pub(super) zones: u32,
     /// Devices of a node that joins.
     pub(super) devices_per_node: usize,
+    /// Storage policies of fragments, from number 1 on.
+    #[serde(rename = "policy", default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) policies: Vec<NamedCode>,
     #[serde(rename = "node")]
     pub(super) nodes: Vec<Node>,
     #[serde(rename = "proxy")]
@@ -68,13 +72,14 @@ pub(super) struct Proxy {
 }
 
 /// How a cluster is to be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) nodes: usize,
     pub(super) devices_per_node: usize,
     pub(super) zones: u32,
     pub(super) proxies: usize,
     pub(super) replicas: usize,
+    pub(super) policies: Vec<NamedCode>,
     pub(super) s3_port: u16,
 }
 
@@ -140,6 +145,7 @@ impl Layout {
             replicas: shape.replicas,
             zones: shape.zones,
             devices_per_node: shape.devices_per_node,
+            policies: shape.policies,
             nodes: Vec::new(),
             proxies: Vec::new(),
         };
@@ -264,8 +270,21 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in super::super) const SHAPE: Shape =
-        Shape { nodes: 4, devices_per_node: 2, zones: 2, proxies: 2, replicas: 3, s3_port: 9000 };
+    pub(in super::super) const SHAPE: Shape = Shape {
+        nodes: 4,
+        devices_per_node: 2,
+        zones: 2,
+        proxies: 2,
+        replicas: 3,
+        policies: Vec::new(),
+        s3_port: 9000,
+    };
+
+    /// A layout with a policy of four fragments of data and two of parity.
+    pub(in super::super) fn coded() -> Layout {
+        let policies = NamedCode::parse_all(&["ec=4+2"]).unwrap();
+        Layout::new(Shape { policies, ..SHAPE }, &mut Ports::default()).unwrap()
+    }
 
     pub(in super::super) fn layout() -> Layout {
         Layout::new(SHAPE, &mut Ports::default()).unwrap()
@@ -273,8 +292,10 @@ pub(super) mod tests {
 
     #[test]
     fn a_layout_reads_as_it_was_written() {
-        let layout = layout();
-        assert_eq!(Layout::parse(&layout.to_text()).unwrap(), layout);
+        for layout in [layout(), coded()] {
+            assert_eq!(Layout::parse(&layout.to_text()).unwrap(), layout);
+        }
+        assert!(!layout().to_text().contains("policy"));
     }
 
     #[test]

@@ -2,25 +2,25 @@
 //!
 //! ```text
 //! <dir>/index.builder    ─▶ index.ring      where entries lie
-//! <dir>/data-0.builder   ─▶ data-0.ring     where new extents go
+//! <dir>/data-0.builder   ─▶ data-0.ring     where new extents go, as copies
+//! <dir>/data-1.builder   ─▶ data-1.ring     the first policy of fragments, and so on
 //! ```
 //!
-//! * A device has the same id in both rings: nodes know a device by one id.
-//! * A node that joins gets its share of both rings. Their moves name the previous holders: extents
+//! * A device has the same id in all rings: nodes know a device by one id.
+//! * A node that joins gets its share of all rings. Their moves name the previous holders: extents
 //!   written before are found there until the replicators have brought them over, and entries are
 //!   decided upon by both holders until the ring change is over.
 
 use std::path::{Path, PathBuf};
 
-use martlet_protocol::{Clock, PolicyId, SystemClock};
+use martlet_protocol::{Clock, PolicyId, Redundancy, SystemClock};
 use martlet_ring::{Builder, NewDevice, Occasion, Report, Ring, Settings};
 
 use super::layout::{Layout, Node, loopback};
 use crate::failure::Failure;
+use crate::policies::FIRST_NAME;
 
 pub(super) const INDEX: &str = "index";
-pub(super) const DATA: &str = "data-0";
-const POLICY: PolicyId = PolicyId(0);
 /// Replicas that a device should hold about, so that each gets its share within a few percent.
 const REPLICAS_A_DEVICE: usize = 200;
 /// A ring keeps its number of partitions: leave room for a cluster that grows.
@@ -41,9 +41,47 @@ fn builder_path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.builder"))
 }
 
+/// What a ring is for: the index, or a storage policy.
+struct Purpose {
+    file: String,
+    policy: PolicyId,
+    policy_name: String,
+    redundancy: Redundancy,
+}
+
+impl Purpose {
+    /// All that a layout has, the index first.
+    fn all(layout: &Layout) -> Vec<Self> {
+        let copies = |file: &str, policy_name: &str| Self {
+            file: file.to_owned(),
+            policy: PolicyId(0),
+            policy_name: policy_name.to_owned(),
+            redundancy: Redundancy::Replicated,
+        };
+        let mut all = vec![copies(INDEX, INDEX), copies("data-0", FIRST_NAME)];
+        all.extend((1..).zip(&layout.policies).map(|(number, policy)| Self {
+            file: format!("data-{number}"),
+            policy: PolicyId(number),
+            policy_name: policy.name.clone(),
+            redundancy: policy.code,
+        }));
+        all
+    }
+
+    fn replicas(&self, layout: &Layout) -> usize {
+        self.redundancy.fragments().map_or(layout.replicas, usize::from)
+    }
+}
+
+/// The names of the rings of a layout: the index, then those of extents by the number of their policy.
+pub(super) fn names(layout: &Layout) -> Vec<String> {
+    Purpose::all(layout).into_iter().map(|purpose| purpose.file).collect()
+}
+
 /// Makes the rings that are missing.
 pub(super) fn make_missing(dir: &Path, layout: &Layout) -> Result<(), Failure> {
-    for name in [INDEX, DATA] {
+    for purpose in Purpose::all(layout) {
+        let name = &purpose.file;
         let (builder_path, ring_path) = (builder_path(dir, name), ring_path(dir, name));
         if ring_path.exists() {
             continue;
@@ -51,7 +89,7 @@ pub(super) fn make_missing(dir: &Path, layout: &Layout) -> Result<(), Failure> {
         let builder = if builder_path.exists() {
             Builder::load(&builder_path)?
         } else {
-            let builder = first_builder(name, layout)?;
+            let builder = first_builder(&purpose, layout)?;
             builder.save(&builder_path)?;
             builder
         };
@@ -60,17 +98,17 @@ pub(super) fn make_missing(dir: &Path, layout: &Layout) -> Result<(), Failure> {
     Ok(())
 }
 
-fn first_builder(name: &str, layout: &Layout) -> Result<Builder, Failure> {
+fn first_builder(purpose: &Purpose, layout: &Layout) -> Result<Builder, Failure> {
     let mut lineage = [0; 16];
     getrandom::fill(&mut lineage)
         .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
     #[expect(clippy::cast_precision_loss, reason = "a handful of replicas")]
     let settings = Settings {
-        policy: POLICY,
-        policy_name: if name == INDEX { INDEX } else { "default" }.to_owned(),
-        redundancy: martlet_protocol::Redundancy::Replicated,
-        part_power: part_power(layout),
-        replicas: layout.replicas as f64,
+        policy: purpose.policy,
+        policy_name: purpose.policy_name.clone(),
+        redundancy: purpose.redundancy,
+        part_power: part_power(layout, purpose.replicas(layout)),
+        replicas: purpose.replicas(layout) as f64,
         min_part_hours: MIN_PART_HOURS,
         overload: OVERLOAD,
     };
@@ -82,9 +120,9 @@ fn first_builder(name: &str, layout: &Layout) -> Result<Builder, Failure> {
     Ok(builder)
 }
 
-fn part_power(layout: &Layout) -> u8 {
+fn part_power(layout: &Layout, replicas: usize) -> u8 {
     let devices: usize = layout.nodes.iter().map(|node| node.devices.len()).sum();
-    let parts = (devices * GROWTH * REPLICAS_A_DEVICE / layout.replicas).next_power_of_two();
+    let parts = (devices * GROWTH * REPLICAS_A_DEVICE / replicas).next_power_of_two();
     #[expect(clippy::cast_possible_truncation, reason = "at most 20")]
     let power = parts.trailing_zeros() as u8;
     power.clamp(8, 16)
@@ -114,30 +152,37 @@ fn rebalance(builder: &mut Builder, what: &str) -> Result<Report, Failure> {
 
 /// What a node's joining does to the rings, and the builders to be saved once nothing can fail any
 /// more.
-pub(super) struct Joining {
-    pub(super) index: Report,
-    pub(super) data: Report,
-    builders: [(&'static str, Builder); 2],
+pub(super) struct Joining(Vec<Widened>);
+
+/// A ring with the devices of a node that joins.
+pub(super) struct Widened {
+    pub(super) name: String,
+    pub(super) report: Report,
+    builder: Builder,
 }
 
 impl Joining {
-    /// Gives a node its share of both rings; writes nothing yet.
-    pub(super) fn of(dir: &Path, node: &Node) -> Result<Self, Failure> {
-        let widen = |name: &'static str| -> Result<_, Failure> {
-            let mut builder = Builder::load(&builder_path(dir, name))?;
+    /// Gives a node its share of all rings; writes nothing yet.
+    pub(super) fn of(dir: &Path, layout: &Layout, node: &Node) -> Result<Self, Failure> {
+        let widen = |name: String| -> Result<_, Failure> {
+            let mut builder = Builder::load(&builder_path(dir, &name))?;
             for device in devices(node) {
                 builder.add(device)?;
             }
             let report = rebalance(&mut builder, &format!("added {}", node.name))?;
-            Ok((report, (name, builder)))
+            Ok(Widened { name, report, builder })
         };
-        let ((index, index_builder), (data, data_builder)) = (widen(INDEX)?, widen(DATA)?);
-        Ok(Self { index, data, builders: [index_builder, data_builder] })
+        names(layout).into_iter().map(widen).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The rings: those of extents first, so that nobody looks in vain for what an entry names.
+    pub(super) fn rings(&self) -> impl Iterator<Item = &Widened> {
+        self.0.iter().skip(1).chain(self.0.first())
     }
 
     /// Writes the builders and the rings.
     pub(super) fn save(&self, dir: &Path) -> Result<(), Failure> {
-        for (name, builder) in &self.builders {
+        for Widened { name, builder, .. } in &self.0 {
             builder.save(&builder_path(dir, name))?;
             builder.ring()?.save(&ring_path(dir, name))?;
         }
@@ -146,102 +191,13 @@ impl Joining {
 }
 
 /// The rings that servers read, by name.
-pub(super) fn load(dir: &Path) -> Result<[(&'static str, Ring); 2], Failure> {
-    let ring = |name| Ok::<_, Failure>((name, Ring::load(&ring_path(dir, name))?));
-    Ok([ring(INDEX)?, ring(DATA)?])
+pub(super) fn load(dir: &Path, layout: &Layout) -> Result<Vec<(String, Ring)>, Failure> {
+    let ring = |name: String| {
+        let ring = Ring::load(&ring_path(dir, &name))?;
+        Ok((name, ring))
+    };
+    names(layout).into_iter().map(ring).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use martlet_protocol::{Phase, Term};
-
-    use super::super::layout::tests::layout;
-    use super::super::ports::Ports;
-    use super::*;
-
-    fn made() -> (tempfile::TempDir, Layout) {
-        let (place, layout) = (tempfile::tempdir().unwrap(), layout());
-        make_missing(place.path(), &layout).unwrap();
-        (place, layout)
-    }
-
-    #[test]
-    fn both_rings_know_a_device_by_the_same_id_and_address() {
-        let (place, layout) = made();
-        let [(_, index), (_, data)] = load(place.path()).unwrap();
-        assert_eq!(index.devices(), data.devices());
-        assert_eq!((index.replicas(), index.devices().len()), (3, 8));
-        let address = loopback(layout.nodes[3].internal_port).to_string();
-        assert_eq!(index.devices()[7].node.address, address);
-        for partition in index.partitions() {
-            let nodes = index.primaries(partition).filter_map(|id| index.device(id));
-            let nodes: std::collections::HashSet<_> = nodes.map(|it| &it.node.name).collect();
-            assert_eq!(nodes.len(), 3, "{partition:?} has copies on one node");
-        }
-    }
-
-    #[test]
-    fn a_second_start_keeps_the_rings() {
-        let (place, layout) = made();
-        let before = load(place.path()).unwrap().map(|(_, ring)| ring.hash());
-        make_missing(place.path(), &layout).unwrap();
-        assert_eq!(load(place.path()).unwrap().map(|(_, ring)| ring.hash()), before);
-        // A ring that was lost is written again from its builder.
-        std::fs::remove_file(ring_path(place.path(), DATA)).unwrap();
-        make_missing(place.path(), &layout).unwrap();
-        assert_eq!(load(place.path()).unwrap().map(|(_, ring)| ring.hash()), before);
-    }
-
-    #[test]
-    fn a_node_that_joins_gets_its_share_of_both_rings() {
-        let (place, mut layout) = made();
-        let before = load(place.path()).unwrap();
-        let node = layout.add_node(None, &mut Ports::default()).unwrap().clone();
-        let joining = Joining::of(place.path(), &node).unwrap();
-        assert_eq!(load(place.path()).unwrap()[1].1.epoch(), 1, "written before it was asked");
-        joining.save(place.path()).unwrap();
-        let after = load(place.path()).unwrap();
-        let reports = [&joining.index, &joining.data];
-        for (((name, old), (_, new)), report) in before.iter().zip(&after).zip(reports) {
-            assert_eq!((new.epoch(), new.devices().len()), (2, 10), "{name}");
-            old.check_index_successor(new, Term::of(old.change(), Phase::New)).unwrap();
-            // Every replica that went to the new node names who held it before.
-            let mut moved = 0;
-            for partition in new.partitions() {
-                let pairs = old.primaries(partition).zip(new.primaries(partition));
-                for (replica, (from, to)) in pairs.enumerate().filter(|(_, (a, b))| a != b) {
-                    moved += 1;
-                    assert_eq!(new.previous(partition, replica), Some(from));
-                    assert_eq!(new.device(to).unwrap().node.name, "n5");
-                }
-            }
-            assert!(moved == report.moved && moved > 0, "{name}");
-        }
-    }
-
-    #[test]
-    fn ids_stay_the_same_in_both_builders_however_many_join() {
-        let (place, mut layout) = made();
-        let node = layout.add_node(None, &mut Ports::default()).unwrap().clone();
-        Joining::of(place.path(), &node).unwrap().save(place.path()).unwrap();
-        let ids = |name| {
-            let builder = Builder::load(&builder_path(place.path(), name)).unwrap();
-            builder
-                .devices()
-                .map(|it| (it.id, it.node.clone(), it.name.clone()))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(ids(INDEX), ids(DATA));
-    }
-
-    #[test]
-    fn a_second_node_waits_until_the_moves_for_the_first_are_done() {
-        let (place, mut layout) = made();
-        let ports = &mut Ports::default();
-        let node = layout.add_node(None, ports).unwrap().clone();
-        Joining::of(place.path(), &node).unwrap().save(place.path()).unwrap();
-        let node = layout.add_node(None, ports).unwrap().clone();
-        let Err(refusal) = Joining::of(place.path(), &node) else { panic!("it was allowed") };
-        assert!(refusal.to_string().contains("min-part-hours"), "{refusal}");
-    }
-}
+mod tests;

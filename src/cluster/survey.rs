@@ -17,20 +17,20 @@ const HASH_CHARACTERS: usize = 16;
 pub(super) async fn status(supervisor: &Supervisor) -> Status {
     let folder = &supervisor.folder;
     let processes = join_all(supervisor.watched.iter().map(process)).await;
-    let rings = rings::load(folder.path()).map(Vec::from).unwrap_or_default();
-    let held = |name: &str, id: DeviceId| {
-        rings.iter().find(|(other, _)| *other == name).map_or(0, |(_, ring)| held(ring, id))
+    let rings = rings::load(folder.path(), &folder.layout).unwrap_or_default();
+    let held = |is_index: bool, id: DeviceId| {
+        let those = rings.iter().filter(|(name, _)| (name == rings::INDEX) == is_index);
+        those.map(|(_, ring)| held(ring, id)).sum()
     };
-    let data = rings.iter().find(|(name, _)| *name == rings::DATA);
-    let devices = data.map(|(_, ring)| ring.devices()).unwrap_or_default();
+    let devices = rings.first().map(|(_, ring)| ring.devices()).unwrap_or_default();
     let devices = devices.iter().map(|device| DeviceLine {
         id: device.id.0,
         node: device.node.name.clone(),
         name: device.name.clone(),
         zone: device.zone,
         path: folder.path().join(&device.node.name).join(&device.name),
-        index_replicas: held(rings::INDEX, device.id),
-        data_replicas: held(rings::DATA, device.id),
+        index_replicas: held(true, device.id),
+        data_replicas: held(false, device.id),
     });
     let proxies = supervisor.watched.iter().filter(|it| it.member.role == Role::Proxy);
     let addresses = proxies.filter_map(|watched| watched.member.address);

@@ -30,7 +30,13 @@ pub(super) fn run(args: &UpArgs) -> Result<(), Failure> {
         )));
     }
     let mut ports = Ports::default();
-    let folder = ClusterFolder::open(dir, shape, &mut ports)?;
+    let folder = ClusterFolder::open(dir, shape.clone(), &mut ports)?;
+    if folder.layout.policies != shape.policies && !shape.policies.is_empty() {
+        println!(
+            "{} keeps its storage policies: others come by `martlet ring` and `martlet admin ring push`",
+            dir.display()
+        );
+    }
     if folder.layout.nodes.len() != shape.nodes && !folder.is_new {
         println!("{} has {} nodes, and keeps them", dir.display(), folder.layout.nodes.len());
     }

@@ -131,7 +131,7 @@ pub(super) struct DeviceLine {
     pub(super) name: String,
     pub(super) zone: u32,
     pub(super) path: PathBuf,
-    /// Replicas that each ring gives it.
+    /// Replicas that the index and the rings of extents give it.
     pub(super) index_replicas: usize,
     pub(super) data_replicas: usize,
 }

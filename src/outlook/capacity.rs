@@ -5,13 +5,14 @@
 //!   average of all. Entries count for nothing: they are small beside extents.
 //! * What has arrived on a device that holds nothing else is known, and counts as coming no more; of
 //!   others all that the rings say is taken to be still on its way.
-//! * New bytes go where the rings put them, until the first device passes its high-water mark; then to
-//!   handoffs, until no `replicas` distinct nodes have room (rule X5).
+//! * New bytes go where the ring of the first policy puts them, until the first device passes its
+//!   high-water mark; then to handoffs, until no `replicas` distinct nodes have room (rule X5). Under a
+//!   code of k+m each replica is the k-th part of what is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use martlet_protocol::DeviceId;
+use martlet_protocol::{DeviceId, Redundancy};
 use martlet_ring::Ring;
 
 use crate::admin::wire::DeviceLine;
@@ -46,15 +47,17 @@ pub(crate) fn project(data: &[Arc<Ring>], told: &[Told], silent: Vec<String>) ->
             line(told, share)
         })
         .collect();
-    let replicas = data.iter().map(|ring| ring.replicas()).max().unwrap_or(1);
+    let replicas = data.first().map_or(1, |ring| ring.replicas());
+    let redundancy = data.first().map(|ring| ring.identity().redundancy).unwrap_or_default();
     let sum = |of: fn(&DeviceCapacity) -> u64| devices.iter().map(of).sum();
     Capacity {
         replicas: u64::try_from(replicas).unwrap_or(u64::MAX),
+        redundancy: redundancy.to_string(),
         total_bytes: sum(|it| it.total_bytes),
         used_bytes: sum(|it| it.used_bytes),
         extent_bytes: sum(|it| it.extent_bytes),
         writable_until_first_full_bytes: until_first_full(&devices, &shares),
-        writable_until_all_full_bytes: until_all_full(&devices, replicas),
+        writable_until_all_full_bytes: until_all_full(&devices, replicas, pieces(redundancy)),
         warnings: devices.iter().filter_map(warning).collect(),
         devices,
         silent,
@@ -64,8 +67,10 @@ pub(crate) fn project(data: &[Arc<Ring>], told: &[Told], silent: Vec<String>) ->
 #[expect(clippy::cast_precision_loss, reason = "bytes are estimates here")]
 fn shares(data: &[Arc<Ring>], told: &[Told]) -> BTreeMap<DeviceId, Share> {
     let mut shares: BTreeMap<DeviceId, Share> = BTreeMap::new();
-    for ring in data {
-        let part = 1.0 / (ring.partitions().count() as f64 * data.len() as f64);
+    for (at, ring) in data.iter().enumerate() {
+        let pieces = pieces(ring.identity().redundancy) as f64;
+        let of_a_byte = 1.0 / (ring.partitions().count() as f64 * pieces);
+        let part = if at == 0 { of_a_byte } else { 0.0 };
         for id in ring.partitions().flat_map(|partition| ring.primaries(partition)) {
             let share = shares.entry(id).or_default();
             share.replicas += 1;
@@ -89,6 +94,14 @@ fn shares(data: &[Arc<Ring>], told: &[Told]) -> BTreeMap<DeviceId, Share> {
         shares.entry(step.previous).or_default().bytes_out += bytes;
     }
     shares
+}
+
+/// Into how many pieces a policy cuts what it keeps: every replica has one of them.
+fn pieces(redundancy: Redundancy) -> u64 {
+    match redundancy {
+        Redundancy::Replicated => 1,
+        Redundancy::Erasure { k, .. } => k.into(),
+    }
 }
 
 /// Bytes of one replica on each device.
@@ -180,8 +193,8 @@ fn until_first_full(devices: &[DeviceCapacity], shares: &BTreeMap<DeviceId, Shar
 }
 
 /// The most bytes of which each of `replicas` distinct nodes, or devices where there are fewer nodes,
-/// can hold a copy.
-fn until_all_full(devices: &[DeviceCapacity], replicas: usize) -> u64 {
+/// can hold one of so many pieces: a copy where there is one.
+fn until_all_full(devices: &[DeviceCapacity], replicas: usize, pieces: u64) -> u64 {
     let mut nodes: BTreeMap<&str, u64> = BTreeMap::new();
     for device in devices {
         let room = room(device);
@@ -205,7 +218,7 @@ fn until_all_full(devices: &[DeviceCapacity], replicas: usize) -> u64 {
         let middle = low + (high - low).div_ceil(2);
         if fits(middle) { low = middle } else { high = middle - 1 }
     }
-    low
+    low.saturating_mul(pieces)
 }
 
 fn warning(device: &DeviceCapacity) -> Option<String> {

@@ -1,4 +1,8 @@
-//! What can be set about a bucket besides what S3 has words for.
+//! What can be set about a bucket besides what S3 has words for, and its move to another policy.
+
+mod rewrites;
+
+use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -7,16 +11,34 @@ use axum::routing::get;
 use axum::{Json, Router};
 use martlet_protocol::Level;
 use martlet_protocol::entry::Bucket;
-use martlet_proxy::{Error, ObjectStore};
+use martlet_proxy::{Error, ObjectStore, RewriteOptions};
+use martlet_replicator::{Foreground, Pace};
 use serde::Deserialize;
 
+use self::rewrites::Rewrites;
 use super::operator::refuse;
-use crate::admin::wire::{self, BucketLine};
+use crate::admin::wire::{self, BucketLine, rewrite};
+use crate::units::Size;
 
-/// Where `martlet admin bucket` finds its answers.
-pub(crate) fn routes(store: ObjectStore) -> Router {
-    Router::new().route(wire::BUCKET, get(show).put(set)).with_state(store)
+/// Slower than this, nodes would take a body that is on its way for one that has stopped.
+const RATE_BYTES_PER_S_MIN: u64 = 1024 * 1024;
+
+/// Where `martlet admin bucket` finds its answers; `foreground` says how clients fare.
+pub(crate) fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router {
+    let desk = Arc::new(Desk { store, foreground, rewrites: Rewrites::default() });
+    Router::new()
+        .route(wire::BUCKET, get(show).put(set))
+        .route(rewrite::REWRITE, get(rewritten).put(rewrite))
+        .with_state(desk)
 }
+
+struct Desk {
+    store: ObjectStore,
+    foreground: Arc<Foreground>,
+    rewrites: Rewrites,
+}
+
+type Shared = State<Arc<Desk>>;
 
 #[derive(Deserialize)]
 struct Which {
@@ -26,36 +48,101 @@ struct Which {
 #[derive(Deserialize)]
 struct Change {
     bucket: String,
-    consistency: Level,
+    consistency: Option<Level>,
+    storage_policy: Option<String>,
 }
 
-async fn show(State(store): State<ObjectStore>, Query(which): Query<Which>) -> Response {
-    match store.bucket(&which.bucket).await {
-        Ok(bucket) => line(which.bucket, &bucket),
+#[derive(Deserialize)]
+struct Asked {
+    bucket: String,
+    /// Bytes a second.
+    rate: Option<Size>,
+    #[serde(default)]
+    stop: bool,
+}
+
+async fn show(State(desk): Shared, Query(which): Query<Which>) -> Response {
+    match desk.store.bucket(&which.bucket).await {
+        Ok(bucket) => desk.line(which.bucket, &bucket),
         Err(error) => refused(&error),
     }
 }
 
-async fn set(State(store): State<ObjectStore>, Query(change): Query<Change>) -> Response {
-    match store.set_bucket_consistency(&change.bucket, change.consistency).await {
-        Ok(bucket) => line(change.bucket, &bucket),
-        Err(error) => refused(&error),
+async fn set(State(desk): Shared, Query(change): Query<Change>) -> Response {
+    let Change { bucket: name, consistency, storage_policy } = change;
+    let mut set = None;
+    // What may be refused comes first.
+    if let Some(policy) = storage_policy {
+        set = Some(desk.store.set_bucket_policy(&name, &policy).await);
+    }
+    if let (Some(level), None | Some(Ok(_))) = (consistency, &set) {
+        set = Some(desk.store.set_bucket_consistency(&name, level).await);
+    }
+    match set {
+        Some(Ok(bucket)) => desk.line(name, &bucket),
+        Some(Err(error)) => refused(&error),
+        None => refuse(StatusCode::BAD_REQUEST, "say what is to be set"),
     }
 }
 
-fn line(name: String, bucket: &Bucket) -> Response {
-    let line = BucketLine {
-        bucket: name,
-        id: bucket.id.to_string(),
-        index_shards: bucket.index_shards,
-        consistency: bucket.consistency.to_string(),
+async fn rewritten(State(desk): Shared, Query(which): Query<Which>) -> Response {
+    match desk.rewrites.of(&which.bucket) {
+        Some(line) => Json(line).into_response(),
+        None => not_rewritten(&which.bucket),
+    }
+}
+
+async fn rewrite(State(desk): Shared, Query(asked): Query<Asked>) -> Response {
+    let Asked { bucket, rate, stop } = asked;
+    if stop {
+        return match desk.rewrites.stop(&bucket) {
+            Some(line) => Json(line).into_response(),
+            None => not_rewritten(&bucket),
+        };
+    }
+    if rate.is_some_and(|Size(bytes)| bytes < RATE_BYTES_PER_S_MIN) {
+        let sentence = "a rewrite goes at 1MiB a second at least: name a higher --rate, or none";
+        return refuse(StatusCode::BAD_REQUEST, sentence);
+    }
+    // Whoever misspells a name shall hear of it at once.
+    if let Err(error) = desk.store.bucket(&bucket).await {
+        return refused(&error);
+    }
+    let foreground = desk.foreground.clone();
+    let budget = Pace::default().latency_budget;
+    let options = RewriteOptions {
+        bytes_per_s: rate.map(|Size(bytes)| bytes),
+        clients_wait: Some(Arc::new(move || foreground.latency() > budget)),
     };
-    Json(line).into_response()
+    match desk.rewrites.begin(desk.store.clone(), &bucket, options) {
+        Ok(line) => Json(line).into_response(),
+        Err(sentence) => refuse(StatusCode::CONFLICT, &sentence),
+    }
+}
+
+fn not_rewritten(bucket: &str) -> Response {
+    let sentence = format!("this process was not asked to rewrite {bucket} since it started");
+    refuse(StatusCode::NOT_FOUND, &sentence)
+}
+
+impl Desk {
+    fn line(&self, name: String, bucket: &Bucket) -> Response {
+        let policy = self.store.cluster().policy_name(bucket.policy).map(str::to_owned);
+        let line = BucketLine {
+            bucket: name,
+            id: bucket.id.to_string(),
+            index_shards: bucket.index_shards,
+            consistency: bucket.consistency.to_string(),
+            storage_policy: policy.unwrap_or_else(|| bucket.policy.0.to_string()),
+        };
+        Json(line).into_response()
+    }
 }
 
 fn refused(error: &Error) -> Response {
     let status = match error {
         Error::NoSuchBucket => StatusCode::NOT_FOUND,
+        Error::InvalidArgument(_) => StatusCode::BAD_REQUEST,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     refuse(status, &error.to_string())

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use martlet_protocol::Clock;
-use martlet_proxy::{ObjectStore, StoreOptions};
+use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
 use martlet_s3compat::auth::{Keys, Secret};
 use martlet_s3compat::door::DoorConfig;
 use martlet_s3compat::{S3Service, TokenKey};
@@ -30,6 +30,10 @@ pub(crate) struct DoorArgs {
     #[arg(long = "domain", value_name = "NAME")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) domains: Vec<String>,
+    /// Storage policy of buckets whose maker asks for none, by its name [default: the first]
+    #[arg(long, value_name = "NAME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) default_policy: Option<String>,
 }
 
 /// Settings of a role that S3 clients connect to.
@@ -41,6 +45,8 @@ pub(crate) struct DoorSettings {
     /// Host names under which `bucket.name` names a bucket.
     #[serde(deserialize_with = "list")]
     pub(crate) domains: Vec<String>,
+    /// The name of the storage policy of new buckets; none means the policy of the lowest number.
+    pub(crate) default_policy: Option<String>,
     /// Access key of the root identity.
     pub(crate) root_access_key: Option<String>,
     /// Its secret.
@@ -54,6 +60,7 @@ impl Default for DoorSettings {
         Self {
             s3_address: SocketAddr::from(([127, 0, 0, 1], 9000)),
             domains: vec!["localhost".to_owned()],
+            default_policy: None,
             root_access_key: None,
             root_secret_key: None,
             max_requests: 1024,
@@ -63,8 +70,14 @@ impl Default for DoorSettings {
 
 impl DoorSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 5] =
-        ["s3_address", "domains", "root_access_key", "root_secret_key", "max_requests"];
+    pub(crate) const NAMES: [&str; 6] = [
+        "s3_address",
+        "domains",
+        "default_policy",
+        "root_access_key",
+        "root_secret_key",
+        "max_requests",
+    ];
 
     /// Refuses what makes no sense.
     pub(crate) fn check(&self, admin_address: SocketAddr) -> Result<(), Failure> {
@@ -93,6 +106,14 @@ impl DoorSettings {
             )));
         }
         Ok(())
+    }
+
+    /// The cluster with the default policy that was set.
+    pub(crate) fn with_default_policy(&self, cluster: Cluster) -> Result<Cluster, Failure> {
+        let Some(name) = &self.default_policy else { return Ok(cluster) };
+        cluster
+            .with_default_policy(name)
+            .map_err(|error| Failure::usage(format!("the setting default_policy: {error}")))
     }
 
     /// The door in front of `objects`, which lets in whoever has this key.

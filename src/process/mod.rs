@@ -4,7 +4,7 @@
 //! ```text
 //! settings ─ flags, environment, file     folder ─ what is remembered, and that one process uses it
 //! listen, patient, linger, door ─ clients  measure, metrics ─ what is counted
-//! operator, tell, objects, token ─ what operators may ask   workers, upkeep ─ background work
+//! operator, tell, objects, policies, buckets, token ─ what operators may ask   workers, upkeep ─ background work
 //! logging, signals, clock, runtime
 //! ```
 //!
@@ -23,6 +23,7 @@ pub(crate) mod metrics;
 pub(crate) mod objects;
 pub(crate) mod operator;
 mod patient;
+pub(crate) mod policies;
 pub(crate) mod runtime;
 pub(crate) mod settings;
 pub(crate) mod signals;

@@ -114,6 +114,7 @@ fn worker_line(status: WorkerStatus) -> WorkerLine {
         freed_bytes: totals.freed_bytes,
         copied_extents: totals.copied,
         copied_bytes: totals.copied_bytes,
+        read_bytes: totals.read_bytes,
         repaired: totals.repaired,
         kept: totals.kept,
         ahead: totals.ahead,

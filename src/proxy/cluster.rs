@@ -8,10 +8,16 @@ use tokio::sync::watch;
 use crate::failure::Failure;
 use crate::membership::Member;
 use crate::membership::rings::Rings;
+use crate::policies::check_cpu;
+use crate::process::door::DoorSettings;
 use crate::process::listen::told;
 
-/// The cluster of these rings.
-pub(super) fn of(member: &Member, rings: &Rings) -> Result<Cluster, Failure> {
+/// The cluster of these rings, and of what is set about it.
+pub(super) fn of(
+    member: &Member,
+    rings: &Rings,
+    settings: &DoorSettings,
+) -> Result<Cluster, Failure> {
     let index = rings.index().cloned().ok_or_else(|| Failure::refused("there is no index ring"))?;
     let data: Vec<_> = rings.data().map(|(_, ring)| ring.clone()).collect();
     if data.is_empty() {
@@ -20,21 +26,24 @@ pub(super) fn of(member: &Member, rings: &Rings) -> Result<Cluster, Failure> {
              --ring data-0.ring",
         ));
     }
-    Cluster::new(index, data, member.backends(rings))
-        .map_err(|error| Failure::refused(format!("the rings make no cluster: {error}")))
+    check_cpu(data.iter().map(Arc::as_ref))?;
+    let cluster = Cluster::new(index, data, member.backends(rings))
+        .map_err(|error| Failure::refused(format!("the rings make no cluster: {error}")))?;
+    settings.with_default_policy(cluster)
 }
 
 /// Puts newer rings in place as they come, and tells of ring changes that go on (rule P3), until `stop`.
 pub(super) async fn follow(
     store: ObjectStore,
     member: Arc<Member>,
+    settings: DoorSettings,
     mut changes: watch::Receiver<u64>,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
         let rings = member.keeper.rings();
         member.nodes.follow(&rings);
-        match of(&member, &rings) {
+        match of(&member, &rings, &settings) {
             Ok(cluster) => store.set_cluster(cluster),
             Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
         }

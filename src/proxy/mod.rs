@@ -36,7 +36,7 @@ use crate::process::metrics::{Metrics, Requests};
 use crate::process::operator::{self as admin, Operator, Parts};
 use crate::process::signals::Signals;
 use crate::process::token::AdminToken;
-use crate::process::{buckets, logging, objects, runtime};
+use crate::process::{buckets, logging, objects, policies, runtime};
 
 /// Runs a proxy until it is told to stop.
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
@@ -53,7 +53,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
     let member = Member::open(&settings.member, &secret, folder, None)?;
     let changes = member.keeper.changes();
-    let cluster = cluster::of(&member, &member.keeper.rings())?;
+    let cluster = cluster::of(&member, &member.keeper.rings(), &settings.door)?;
     let s3 = listen::bind(settings.door.s3_address, "--s3-address").await?;
     let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
@@ -75,7 +75,8 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(member.clone().keep_up(stopped.clone()));
-    tasks.spawn(cluster::follow(store.clone(), member.clone(), changes, stopped));
+    let following = settings.door.clone();
+    tasks.spawn(cluster::follow(store.clone(), member.clone(), following, changes, stopped));
     let running = Running { settings: &settings, name, member, store, door, operator, signals };
     let outcome = running.run(s3).await;
     stop.send_replace(true);
@@ -100,6 +101,7 @@ impl Running<'_> {
         let Self { settings, name, member, store, door, operator, mut signals } = self;
         let address = listen::address_of(&listener)?;
         let requests = Arc::new(Requests::new());
+        let foreground = Arc::new(Foreground::default());
         let nodes = member.clone();
         let voice = Voice::new(&format!("proxy {name}"), &operator, &member);
         member.introduce_itself(voice.ask());
@@ -111,9 +113,10 @@ impl Running<'_> {
             routes: voice
                 .routes()
                 .merge(objects::extents_of(store.clone()))
-                .merge(buckets::routes(store)),
+                .merge(policies::routes(store.clone()))
+                .merge(buckets::routes(store, foreground.clone())),
         });
-        let service = Measured::new(door, requests, Arc::new(Foreground::default()));
+        let service = Measured::new(door, requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
         let serving = listen::serve(listener, service, limits(settings), stopped, drain);

@@ -10,6 +10,7 @@
 //! wasteful, and harmless.
 
 mod settings;
+mod spread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,10 +25,12 @@ use tokio::task::JoinSet;
 
 pub(crate) use self::settings::ReplicatorArgs;
 use self::settings::Settings;
+use self::spread::has_spread;
 use crate::failure::Failure;
 use crate::membership::Member;
-use crate::membership::rings::{RingName, Rings};
+use crate::membership::rings::Rings;
 use crate::membership::status::Voice;
+use crate::policies::check_cpu;
 use crate::process::folder::DataFolder;
 use crate::process::listen::told;
 use crate::process::metrics::{AskWorkers, Metrics};
@@ -88,23 +91,13 @@ fn scope(rings: &Rings, nodes: &[String]) -> Result<Scope, Failure> {
 
 fn cluster(member: &Member, rings: &Rings) -> Result<Cluster, Failure> {
     let index = rings.index().cloned().ok_or_else(|| Failure::refused("there is no index ring"))?;
+    check_cpu(rings.data().map(|(_, ring)| &**ring))?;
     let data = rings.data().map(|(policy, ring)| (policy, ring.clone())).collect();
     let term = KnownTerm::default();
     term.raise(member.keeper.term());
     let spread = Spread::default();
     spread.set(has_spread(member, rings));
     Ok(Cluster { index, data, nodes: member.backends(rings), term, spread })
-}
-
-/// Whether more than half of the nodes that the index ring names have it, or a newer one.
-fn has_spread(member: &Member, rings: &Rings) -> bool {
-    let (name, nodes) = (RingName::Index.to_string(), rings.index_nodes());
-    let epoch = rings.index().map_or(0, |ring| ring.epoch());
-    let has_it = |node: &&&str| {
-        let announced = member.nodes.get(node).and_then(|node| node.history.rings());
-        announced.is_some_and(|tags| tags.iter().any(|tag| tag.name == name && tag.epoch >= epoch))
-    };
-    nodes.iter().filter(has_it).count() * 2 > nodes.len()
 }
 
 async fn serve(settings: Settings) -> Result<(), Failure> {

@@ -170,9 +170,13 @@ pub(super) struct CreateArgs {
     /// of the largest cluster that you can imagine
     #[arg(long, default_value_t = 16)]
     pub(super) part_power: u8,
-    /// Replicas of each partition
-    #[arg(long, default_value_t = 3.0, allow_negative_numbers = true)]
-    pub(super) replicas: f64,
+    /// Copies of everything [default: 3]
+    #[arg(long, allow_negative_numbers = true, conflicts_with = "erasure")]
+    pub(super) replicas: Option<f64>,
+    /// Fragments instead of copies: 4+2 for four of data and two of parity, any two of which may be
+    /// lost. For rings of extents; entries are always copied
+    #[arg(long, value_name = "K+M")]
+    pub(super) erasure: Option<String>,
     /// How long a moved partition is left alone, in hours
     #[arg(long, default_value_t = 24)]
     pub(super) min_part_hours: u32,
@@ -182,9 +186,10 @@ pub(super) struct CreateArgs {
     /// Number of the storage policy that the ring places
     #[arg(long, default_value_t = 0)]
     pub(super) policy: u16,
-    /// Its name
-    #[arg(long, default_value = "default")]
-    pub(super) policy_name: String,
+    /// Its name, by which buckets and storage classes ask for it; that of policy 0 is `default` unless
+    /// it is given
+    #[arg(long, value_name = "NAME")]
+    pub(super) policy_name: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use martlet_protocol::PolicyId;
+use martlet_protocol::{PolicyId, Redundancy};
 use martlet_ring::{Builder, DeviceInfo, NewDevice, Place, Ring, Settings};
 use serde_json::json;
 
@@ -10,7 +10,10 @@ use super::args::{AddArgs, Command, CreateArgs, InfoArgs};
 use super::select::{name, select, select_all, select_one};
 use super::session::Answer;
 use crate::failure::Failure;
+use crate::policies;
 
+/// Copies of everything, unless something else is asked for.
+const REPLICAS: f64 = 3.0;
 const NEXT: &str = "nothing moves before `rebalance`; `plan` says what would";
 
 /// A builder without devices, what to say of it, and what to think of.
@@ -18,21 +21,50 @@ pub(super) fn create(args: &CreateArgs) -> Result<(Builder, String, Vec<String>)
     let mut lineage = [0; 16];
     getrandom::fill(&mut lineage)
         .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
+    let redundancy = args.erasure.as_deref().map(policies::code).transpose()?.unwrap_or_default();
+    let fragments = redundancy.fragments().map(f64::from);
     let settings = Settings {
         policy: PolicyId(args.policy),
-        policy_name: args.policy_name.clone(),
-        redundancy: martlet_protocol::Redundancy::Replicated,
+        policy_name: policy_name(args)?,
+        redundancy,
         part_power: args.part_power,
-        replicas: args.replicas,
+        replicas: fragments.or(args.replicas).unwrap_or(REPLICAS),
         min_part_hours: args.min_part_hours,
         overload: args.overload,
     };
-    let builder = Builder::create(settings, lineage)?;
     let sentence = format!(
         "made a builder for policy {} ({}): 2^{} partitions × {}",
-        args.policy, args.policy_name, args.part_power, args.replicas
+        args.policy,
+        settings.policy_name,
+        args.part_power,
+        replicas(&settings)
     );
-    Ok((builder, sentence, vec!["`add` devices next".to_owned()]))
+    let builder = Builder::create(settings, lineage)?;
+    let mut notes = vec!["`add` devices next".to_owned()];
+    if let Redundancy::Erasure { m, .. } = redundancy {
+        notes.extend(policies::advice(m));
+    }
+    Ok((builder, sentence, notes))
+}
+
+fn policy_name(args: &CreateArgs) -> Result<String, Failure> {
+    match &args.policy_name {
+        Some(name) => policies::check_name(name).map(|()| name.clone()),
+        None if args.policy == 0 => Ok(policies::FIRST_NAME.to_owned()),
+        None => Err(Failure::usage(format!(
+            "policy {} needs a name of its own, which buckets ask for it by: give it with \
+             --policy-name",
+            args.policy
+        ))),
+    }
+}
+
+/// How often a ring has everything: `3`, or `6 fragments (4+2)`.
+pub(super) fn replicas(settings: &Settings) -> String {
+    match settings.redundancy {
+        Redundancy::Replicated => settings.replicas.to_string(),
+        code @ Redundancy::Erasure { .. } => format!("{} fragments ({code})", settings.replicas),
+    }
 }
 
 /// A builder made again from its ring.

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use martlet_protocol::Redundancy;
 use martlet_ring::{Builder, Device, DeviceFigures, Figures};
 use serde_json::json;
 
 use super::args::Depth;
+use super::edit::replicas;
 use super::session::Answer;
 use super::text::{bar, count, counted, deviation, row, say};
 use crate::columns::table;
@@ -60,14 +62,16 @@ pub(super) fn show(builder: &Builder, path: &Path, depth: Option<Depth>) -> Answ
 fn header(builder: &Builder, path: &Path, figures: Option<&Figures>) -> String {
     let settings = builder.settings();
     let mut text = format!(
-        "{}: policy {} ({}), epoch {}, 2^{} partitions × {} replicas\n{}, min-part-hours {}, \
-         overload {}",
+        "{}: policy {} ({}), epoch {}, 2^{} partitions × {}\n{}, min-part-hours {}, overload {}",
         path.display(),
         settings.policy.0,
         settings.policy_name,
         builder.epoch(),
         settings.part_power,
-        settings.replicas,
+        match settings.redundancy {
+            Redundancy::Replicated => format!("{} replicas", settings.replicas),
+            Redundancy::Erasure { .. } => replicas(settings),
+        },
         counted(builder.devices().count() as u64, "device"),
         settings.min_part_hours,
         settings.overload

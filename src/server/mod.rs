@@ -40,7 +40,7 @@ use crate::process::measure::Measured;
 use crate::process::metrics::{AskWorkers, Metrics, Requests};
 use crate::process::operator::{self as admin, Operator, Parts};
 use crate::process::signals::Signals;
-use crate::process::{buckets, logging, objects, runtime, tell};
+use crate::process::{buckets, logging, objects, policies, runtime, tell};
 
 /// Runs a server until it is told to stop.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
@@ -135,7 +135,8 @@ impl Running<'_> {
             routes: tell::workers("server", ask_workers)
                 .merge(voice.routes())
                 .merge(objects::extents_of(store.objects.clone()))
-                .merge(buckets::routes(store.objects.clone())),
+                .merge(policies::routes(store.objects.clone()))
+                .merge(buckets::routes(store.objects.clone(), foreground.clone())),
         });
         let service = Measured::new(store.door.clone(), requests, foreground);
         let (stop, stopped) = watch::channel(false);

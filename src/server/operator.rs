@@ -9,14 +9,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use martlet_protocol::Backend;
 use martlet_protocol::backend::DeviceStatus;
+use martlet_protocol::{Backend, PolicyId};
 use martlet_replicator::{CensusOptions, Cluster, census};
 use martlet_ring::Ring;
 use martlet_storage_node::Reserve;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 
+use super::devices::POLICY;
 use crate::admin::wire::{self, DeviceLine, ProcessReport, ServerStatus};
 use crate::outlook;
 use crate::outlook::capacity::Told;
@@ -59,7 +60,8 @@ pub(crate) struct Voice {
     /// What each device holds back.
     pub(crate) reserve: Reserve,
     pub(crate) index: Arc<Ring>,
-    pub(crate) data: Arc<Ring>,
+    /// By the number of their policy, from 0.
+    pub(crate) data: Vec<Arc<Ring>>,
     /// What the workers know of it.
     pub(crate) cluster: Cluster,
 }
@@ -80,8 +82,13 @@ impl Voice {
         device_lines(self.nodes.devices().await, self.reserve, |_| String::new()).await
     }
 
-    fn rings(&self) -> [(&'static str, &Arc<Ring>); 2] {
-        [("index", &self.index), ("data", &self.data)]
+    fn rings(&self) -> impl Iterator<Item = (String, &Arc<Ring>)> {
+        let name = |ring: &Ring| match ring.identity().policy {
+            POLICY => "data".to_owned(),
+            PolicyId(number) => format!("data-{number}"),
+        };
+        let data = self.data.iter().map(move |ring| (name(ring), ring));
+        std::iter::once(("index".to_owned(), &self.index)).chain(data)
     }
 }
 
@@ -104,8 +111,7 @@ async fn status(State(voice): State<Voice>) -> Response {
 async fn capacity(State(voice): State<Voice>) -> Response {
     let devices = voice.devices().await.into_iter();
     let told: Vec<Told> = devices.map(|device| Told { node: "server".into(), device }).collect();
-    Json(outlook::capacity::project(std::slice::from_ref(&voice.data), &told, Vec::new()))
-        .into_response()
+    Json(outlook::capacity::project(&voice.data, &told, Vec::new())).into_response()
 }
 
 /// How a census is taken.
@@ -136,6 +142,6 @@ async fn count(State(voice): State<Voice>, Query(counting): Query<Counting>) -> 
 }
 
 async fn dispersion(State(voice): State<Voice>) -> Response {
-    let spread = voice.rings().map(|(name, ring)| outlook::spread::of(name, ring));
-    Json(spread).into_response()
+    let spread = voice.rings().map(|(name, ring)| outlook::spread::of(&name, ring));
+    Json(spread.collect::<Vec<_>>()).into_response()
 }

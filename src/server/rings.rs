@@ -3,20 +3,30 @@
 //!
 //! ```text
 //! <data-dir>/index.ring     where entries lie; dealt at the first start
-//! <data-dir>/data.ring      where new extents go; dealt again when devices are added
+//! <data-dir>/data.ring      policy 0, one copy: where new extents go; dealt again when devices are added
+//! <data-dir>/data-1.ring    a policy of fragments; devices that are added get their share of it
 //! ```
+//!
+//! * A policy that was there once is there for good, asked for or not, and its code never changes.
+//! * Whatever is to outlive the loss of m devices needs its entry: where the first start asks for a
+//!   code, entries have 2m+1 copies, of which a majority outlives m. What was made with one copy of
+//!   each entry keeps one.
 
 use std::fs;
 use std::io::ErrorKind;
 
-use martlet_ring::{Device, Ring};
+use martlet_protocol::{DeviceId, PolicyId, Redundancy};
+use martlet_ring::{Builder, Device, NewDevice, Occasion, Ring};
 
 use super::devices::{ClusterFile, POLICY};
 use crate::failure::Failure;
+use crate::policies::{NamedCode, is_same};
 use crate::process::folder::DataFolder;
 
 const INDEX: &str = "index.ring";
 const DATA: &str = "data.ring";
+/// The address of the one node, which nobody connects to.
+const ADDRESS: &str = "local";
 /// Copies of everything on one machine.
 const REPLICAS: usize = 1;
 
@@ -24,24 +34,144 @@ const REPLICAS: usize = 1;
 #[derive(Debug)]
 pub(crate) struct Rings {
     pub(crate) index: Ring,
-    pub(crate) data: Ring,
+    /// By the number of their policy, from 0.
+    pub(crate) data: Vec<Ring>,
 }
 
 impl Rings {
-    /// The rings that are kept, or new ones where the devices are others.
-    pub(crate) fn settle(folder: &DataFolder, file: &ClusterFile) -> Result<Self, Failure> {
-        Ok(Self {
-            index: kept_or_dealt(folder, INDEX, &file.index_devices())?,
-            data: kept_or_dealt(folder, DATA, &file.data_devices())?,
-        })
+    /// The rings that are kept, or new ones where the devices are others, and those of policies that
+    /// are asked for.
+    pub(crate) fn settle(
+        folder: &DataFolder,
+        file: &ClusterFile,
+        asked: &[NamedCode],
+    ) -> Result<Self, Failure> {
+        let devices = file.data_devices();
+        let mut coded = kept_codes(folder)?;
+        let new = missing(&coded, asked)?;
+        let copies = index_copies(asked, file.index_devices().len());
+        let index = kept_or_dealt(folder, INDEX, copies, &file.index_devices())?;
+        let mut data = vec![kept_or_dealt(folder, DATA, REPLICAS, &devices)?];
+        for ring in &mut coded {
+            if !is_over(ring, &devices) {
+                *ring = grown(ring, &with_address(&devices))?;
+                folder.replace(&name_of(ring.identity().policy), &ring.encode())?;
+            }
+        }
+        for NamedCode { name, code } in new {
+            let last = coded.last().map_or(POLICY, |ring| ring.identity().policy);
+            let ring = Ring::of_code(PolicyId(last.0 + 1), name, *code, &with_address(&devices))
+                .map_err(|error| Failure::refused(format!("no policy {name} here: {error}")))?;
+            folder.replace(&name_of(ring.identity().policy), &ring.encode())?;
+            coded.push(ring);
+        }
+        data.append(&mut coded);
+        Ok(Self { index, data })
     }
 }
 
-fn kept_or_dealt(folder: &DataFolder, name: &str, devices: &[Device]) -> Result<Ring, Failure> {
+/// Refuses codes that these devices can't hold, before anything is made for them.
+pub(crate) fn check_devices(asked: &[NamedCode], devices: usize) -> Result<(), Failure> {
+    match asked.iter().find(|policy| policy.devices() > devices) {
+        None => Ok(()),
+        Some(policy) => Err(Failure::usage(format!(
+            "the policy {}={} needs {} devices, one for each fragment, and there are {devices}: name \
+             more with --device, or choose a code of fewer fragments",
+            policy.name,
+            policy.code,
+            policy.devices()
+        ))),
+    }
+}
+
+fn name_of(policy: PolicyId) -> String {
+    format!("data-{}.ring", policy.0)
+}
+
+/// Copies of each entry, where they are dealt now.
+fn index_copies(asked: &[NamedCode], devices: usize) -> usize {
+    let parity = asked.iter().map(|policy| match policy.code {
+        Redundancy::Erasure { m, .. } => usize::from(m),
+        Redundancy::Replicated => 0,
+    });
+    let copies = 2 * parity.max().unwrap_or(0) + REPLICAS;
+    // An even number outlives no more than the odd one below it.
+    copies.min(devices.saturating_sub(1) | 1)
+}
+
+/// The rings of policies of fragments, in order.
+fn kept_codes(folder: &DataFolder) -> Result<Vec<Ring>, Failure> {
+    let mut rings = Vec::new();
+    for number in 1..=u16::MAX {
+        let Some(ring) = kept(folder, &name_of(PolicyId(number)))? else { break };
+        rings.push(ring);
+    }
+    Ok(rings)
+}
+
+/// Which of the policies asked for there are none of; refuses another code for one that is there.
+fn missing<'a>(kept: &[Ring], asked: &'a [NamedCode]) -> Result<Vec<&'a NamedCode>, Failure> {
+    let mut missing = Vec::new();
+    for policy in asked {
+        let known =
+            kept.iter().map(Ring::identity).find(|it| is_same(&it.policy_name, &policy.name));
+        match known {
+            None => missing.push(policy),
+            Some(it) if it.redundancy == policy.code => {}
+            Some(it) => {
+                return Err(Failure::refused(format!(
+                    "the policy {} is {} here, and what was written under it lies so: a code never \
+                     changes; ask for {}={}, or give {} another name",
+                    it.policy_name, it.redundancy, it.policy_name, it.redundancy, policy.code
+                )));
+            }
+        }
+    }
+    Ok(missing)
+}
+
+/// The next ring of a policy of fragments, over devices of which some are new. Fragments that are to
+/// move are looked for where they were, too.
+fn grown(ring: &Ring, devices: &[Device]) -> Result<Ring, Failure> {
+    let unfit = |error: &dyn std::fmt::Display| {
+        let name = &ring.identity().policy_name;
+        Failure::refused(format!("the policy {name} can't go over these devices: {error}"))
+    };
+    let mut builder = Builder::from_ring(ring, 0, 0.0, 0)?;
+    for device in devices.iter().filter(|device| ring.device(device.id).is_none()) {
+        let given = builder.add(new_device(device)).map_err(|error| unfit(&error))?;
+        if given != device.id {
+            return Err(unfit(&format_args!("{} would be called {given} there", device.id)));
+        }
+    }
+    builder.rebalance(Occasion { seed: ring.epoch() + 1, ..Occasion::default() })?;
+    builder.ring().map_err(|error| unfit(&error))
+}
+
+/// The same devices for rings that a builder changes: it wants an address of every node.
+fn with_address(devices: &[Device]) -> Vec<Device> {
+    let mut devices = devices.to_vec();
+    for device in &mut devices {
+        device.node.address = ADDRESS.to_owned();
+    }
+    devices
+}
+
+fn new_device(device: &Device) -> NewDevice {
+    let Device { region, zone, node, name, weight, meta, .. } = device.clone();
+    NewDevice { region, zone, node, name, weight, meta }
+}
+
+fn kept_or_dealt(
+    folder: &DataFolder,
+    name: &str,
+    replicas: usize,
+    devices: &[Device],
+) -> Result<Ring, Failure> {
     if let Some(ring) = kept(folder, name)?.filter(|ring| is_over(ring, devices)) {
         return Ok(ring);
     }
-    let ring = Ring::of_devices(POLICY, REPLICAS, devices)
+    let ring = Ring::of_devices(POLICY, replicas, devices)
         .map_err(|error| Failure::refused(format!("the devices make no cluster: {error}")))?;
     folder.replace(name, &ring.encode())?;
     Ok(ring)
@@ -61,67 +191,13 @@ fn kept(folder: &DataFolder, name: &str) -> Result<Option<Ring>, Failure> {
 }
 
 fn is_over(ring: &Ring, devices: &[Device]) -> bool {
-    let mut held: Vec<_> = ring.devices().iter().map(|device| device.id).collect();
-    let mut wanted: Vec<_> = devices.iter().map(|device| device.id).collect();
-    held.sort_unstable();
-    wanted.sort_unstable();
-    held == wanted
+    let ids = |devices: &[Device]| -> Vec<DeviceId> {
+        let mut ids: Vec<_> = devices.iter().map(|device| device.id).collect();
+        ids.sort_unstable();
+        ids
+    };
+    ids(ring.devices()) == ids(devices)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::super::devices::Holds;
-    use super::*;
-
-    fn cluster(file: &mut ClusterFile, paths: &[&str]) {
-        let asked: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-        let name = |path: &std::path::Path| Ok(Holds::Device(path.display().to_string()));
-        file.settle(&asked, "/none".into(), name).unwrap();
-        file.learn(name).unwrap();
-    }
-
-    fn fresh() -> (tempfile::TempDir, DataFolder, ClusterFile) {
-        let place = tempfile::tempdir().unwrap();
-        let folder = DataFolder::open(place.path()).unwrap();
-        let mut file = ClusterFile::load(&folder).unwrap();
-        cluster(&mut file, &["/a", "/b"]);
-        (place, folder, file)
-    }
-
-    #[test]
-    fn a_ring_that_is_kept_wins_over_what_would_be_dealt() {
-        let (_place, folder, file) = fresh();
-        let first = Rings::settle(&folder, &file).unwrap();
-        let other = Ring::of_devices(POLICY, 2, &file.index_devices()).unwrap();
-        assert_ne!(other.hash(), first.index.hash());
-        fs::write(folder.join(INDEX), other.encode()).unwrap();
-        let second = Rings::settle(&folder, &file).unwrap();
-        assert_eq!(second.index.hash(), other.hash());
-        assert_eq!(second.data.hash(), first.data.hash());
-    }
-
-    #[test]
-    fn a_new_device_takes_extents_and_leaves_entries_where_they_are() {
-        let (_place, folder, mut file) = fresh();
-        let before = Rings::settle(&folder, &file).unwrap();
-        cluster(&mut file, &["/a", "/b", "/c"]);
-        let after = Rings::settle(&folder, &file).unwrap();
-        assert_eq!(after.index.hash(), before.index.hash());
-        assert_eq!((before.data.devices().len(), after.data.devices().len()), (2, 3));
-    }
-
-    #[test]
-    fn a_damaged_ring_is_refused_and_left_alone() {
-        let (_place, folder, file) = fresh();
-        Rings::settle(&folder, &file).unwrap();
-        let mut bytes = fs::read(folder.join(INDEX)).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        fs::write(folder.join(INDEX), &bytes).unwrap();
-        let refusal = Rings::settle(&folder, &file).unwrap_err().to_string();
-        assert!(refusal.contains("index.ring"), "{refusal}");
-        assert_eq!(fs::read(folder.join(INDEX)).unwrap(), bytes);
-    }
-}
+mod tests;

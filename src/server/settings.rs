@@ -8,6 +8,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::policies::NamedCode;
 use crate::process::door::{DoorArgs, DoorSettings};
 use crate::process::settings::{Common, CommonArgs, Told, list, span};
 use crate::process::upkeep::UpkeepSettings;
@@ -22,6 +23,7 @@ first start makes some, keeps them in the data folder and prints them once.
 Examples:
   martlet server
   martlet server --data-dir /srv/martlet --device /mnt/disk1 --device /mnt/disk2
+  martlet server --device /mnt/a --device /mnt/b --device /mnt/c --device /mnt/d --policy ec=2+1
   martlet server --s3-address 0.0.0.0:9000      reachable from other machines";
 
 /// Flags of `martlet server`.
@@ -37,6 +39,11 @@ pub(crate) struct ServerArgs {
     #[arg(long = "device", value_name = "DIR")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<PathBuf>,
+    /// A storage policy of fragments over the devices, such as ec=2+1: two of data and one of parity;
+    /// repeat it for several
+    #[arg(long = "policy", value_name = "NAME=K+M")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    policies: Vec<String>,
     #[command(flatten)]
     #[serde(flatten)]
     door: DoorArgs,
@@ -58,6 +65,9 @@ pub(crate) struct Settings {
     /// Folders that objects are spread over; none means one within the data folder.
     #[serde(deserialize_with = "list")]
     pub(crate) devices: Vec<PathBuf>,
+    /// Storage policies of fragments besides the first, which keeps one copy.
+    #[serde(deserialize_with = "list")]
+    policies: Vec<String>,
     /// Where operators ask.
     pub(crate) admin_address: SocketAddr,
     /// How long readers of an overwritten object may still finish.
@@ -82,6 +92,7 @@ impl Default for Settings {
         Self {
             data_dir: PathBuf::from("martlet-data"),
             devices: Vec::new(),
+            policies: Vec::new(),
             admin_address: SocketAddr::from(([127, 0, 0, 1], 9001)),
             reclaim_grace: Duration::from_mins(5),
             reserve: None,
@@ -94,7 +105,8 @@ impl Default for Settings {
 
 /// The names of these settings, as the file and, in capitals after `MARTLET_`, the environment have
 /// them.
-const NAMES: [&str; 5] = ["data_dir", "devices", "admin_address", "reclaim_grace", "reserve"];
+const NAMES: [&str; 6] =
+    ["data_dir", "devices", "policies", "admin_address", "reclaim_grace", "reserve"];
 
 impl Settings {
     /// The settings of a start with these flags.
@@ -113,7 +125,13 @@ impl Settings {
         settings.common.check()?;
         settings.upkeep.check()?;
         settings.door.check(settings.admin_address)?;
+        settings.policies()?;
         Ok(settings)
+    }
+
+    /// The storage policies that are asked for.
+    pub(crate) fn policies(&self) -> Result<Vec<NamedCode>, Failure> {
+        NamedCode::parse_all(&self.policies)
     }
 }
 
@@ -161,6 +179,8 @@ mod tests {
     fn lists_and_spans_are_read_in_all_their_forms() {
         let environment = |name: &str| match name {
             "MARTLET_DEVICES" => Some("/a, /b".to_owned()),
+            "MARTLET_POLICIES" => Some("ec=2+1,wide=4+2".to_owned()),
+            "MARTLET_DEFAULT_POLICY" => Some("ec".to_owned()),
             "MARTLET_MAX_CONNECTIONS" => Some("7".to_owned()),
             "MARTLET_ROOT_ACCESS_KEY" => Some("12345".to_owned()),
             "MARTLET_ROOT_SECRET_KEY" => Some("1234567890".to_owned()),
@@ -169,6 +189,8 @@ mod tests {
         let file = "domains = ['x', 'y']\nheader_timeout = '1500ms'\nbody_idle_timeout = '2m'";
         let settings = merge(&ServerArgs::default(), environment, Some(file)).unwrap();
         assert_eq!(settings.devices, [Path::new("/a"), Path::new("/b")]);
+        assert_eq!(settings.policies().unwrap().len(), 2);
+        assert_eq!(settings.door.default_policy.as_deref(), Some("ec"));
         assert_eq!(settings.door.domains, ["x", "y"]);
         assert_eq!(settings.common.header_timeout, Duration::from_millis(1500));
         assert_eq!(settings.common.body_idle_timeout, Duration::from_mins(2));
@@ -186,6 +208,7 @@ mod tests {
         assert!(refusal("reserve = '5 parsecs'").contains("write 4096, 4KiB, 64MiB or 5GB"));
         assert!(refusal("log_format = 'xml'").contains("\"log_format\""));
         assert!(refusal("root_access_key = 'abcdef'").contains("or neither"));
+        assert!(refusal("policies = ['4+2']").contains("as in ec=4+2"));
         assert!(refusal("max_connections = 0").contains("nobody could come in"));
         assert!(refusal("s3_address = '127.0.0.1:9001'").contains("can't share"));
     }

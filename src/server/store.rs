@@ -15,11 +15,12 @@ use martlet_storage_node::{DeviceConfig, NodeOptions, Reserve, StorageNode};
 
 use super::absent::Absent;
 use super::credentials::Credentials;
-use super::devices::{self, ClusterFile, KnownDevice, Missing, POLICY, Present};
+use super::devices::{self, ClusterFile, KnownDevice, Missing, Present};
 use super::operator::{Nodes, Voice};
-use super::rings::Rings;
+use super::rings::{self, Rings};
 use super::settings::Settings;
 use crate::failure::Failure;
+use crate::policies::check_cpu;
 use crate::process::clock::SteadyClock;
 use crate::process::door::store_options;
 use crate::process::folder::DataFolder;
@@ -43,7 +44,8 @@ pub(crate) struct Store {
     node: Arc<StorageNode>,
     absent: Arc<Absent>,
     index: Arc<Ring>,
-    data: Arc<Ring>,
+    /// By the number of their policy, from 0.
+    data: Vec<Arc<Ring>>,
     by_device: HashMap<DeviceId, Arc<dyn Backend>>,
     clock: Arc<dyn Clock>,
     started_ms: u64,
@@ -63,12 +65,16 @@ impl Store {
         let unfit = |error: &dyn std::fmt::Display| {
             Failure::refused(format!("the devices make no cluster: {error}"))
         };
-        let Rings { index, data } = Rings::settle(folder, &file)?;
-        let (index, data) = (Arc::new(index), Arc::new(data));
+        let Rings { index, data } = Rings::settle(folder, &file, &settings.policies()?)?;
+        check_cpu(&data)?;
+        tell_of_entries(&index, &data);
+        let data: Vec<Arc<Ring>> = data.into_iter().map(Arc::new).collect();
+        let index = Arc::new(index);
         let absent = Arc::new(Absent::new(missing.clone()));
-        let by_device = by_device(&data, &node, &absent, &missing);
-        let cluster = Cluster::new(index.clone(), vec![data.clone()], by_device.clone())
+        let by_device = by_device(&data[0], &node, &absent, &missing);
+        let cluster = Cluster::new(index.clone(), data.clone(), by_device.clone())
             .map_err(|error| unfit(&error))?;
+        let cluster = settings.door.with_default_policy(cluster)?;
         let objects = ObjectStore::new(cluster, clock.clone(), store_options()?);
         for device in node.devices().await.unwrap_or_default() {
             objects.set_term(device.term);
@@ -109,7 +115,7 @@ impl Store {
     fn cluster(&self) -> martlet_replicator::Cluster {
         martlet_replicator::Cluster {
             index: self.index.clone(),
-            data: HashMap::from([(POLICY, self.data.clone())]),
+            data: self.data.iter().map(|ring| (ring.identity().policy, ring.clone())).collect(),
             nodes: self.by_device.clone(),
             term: KnownTerm::default(),
             spread: Spread::default(),
@@ -173,6 +179,7 @@ impl Devices {
             .collect::<Result<_, _>>()?;
         let present = file.settle(&asked, folder.join("device0"), devices::identify)?;
         report_missing(&present);
+        rings::check_devices(&settings.policies()?, file.data_devices().len())?;
         // Before any device is made: it carries the cluster's name for ever.
         file.store(folder)?;
         let reserve = reserve(settings);
@@ -202,6 +209,17 @@ impl Devices {
         }
         file.store(folder)?;
         Ok(Self { node: Arc::new(node), missing: present.missing, file })
+    }
+}
+
+/// Entries outlive less than the fragments that they lead to where codes came later than they did.
+fn tell_of_entries(index: &Ring, data: &[Ring]) {
+    if data.len() > 1 && index.replicas() == 1 {
+        tracing::warn!(
+            "each entry has one copy: a device that is lost takes the objects with it whose entries lie \
+             there, whatever the code of their policy; a data folder whose first start names a policy \
+             keeps entries as safe as fragments"
+        );
     }
 }
 

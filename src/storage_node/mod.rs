@@ -40,6 +40,7 @@ use crate::membership::key::ClusterSecret;
 use crate::membership::peers::Peers;
 use crate::membership::routes::{self, Host};
 use crate::membership::status::Voice;
+use crate::policies::check_cpu;
 use crate::process::folder::DataFolder;
 use crate::process::metrics::Metrics;
 use crate::process::operator::{self as admin, Operator, Parts};
@@ -64,6 +65,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let secret = settings.member.secret()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
     let member = Member::open(&settings.member, &secret, folder.clone(), Some(&name))?;
+    check_cpu(member.keeper.rings().data().map(|(_, ring)| &**ring))?;
     let devices = Arc::new(devices::by_id(&member.keeper.rings(), &name, &settings.devices)?);
     let peers = Arc::new(Peers::load(&folder)?);
     let internal = listen::bind(settings.internal_address, "--internal-address").await?;

@@ -7,8 +7,10 @@
 //! * [`Member`] is one process: to kill, to pause, to start again.
 //! * [`rings`]: the rings, and newer ones later.
 //! * [`census`]: an independent count of what lies where.
+//! * [`fragments`]: what an extent consists of under an erasure code; `stripes`: whether it does.
 //! * `held`: what devices hold, asked of the nodes themselves.
 //! * [`internal`]: requests to an internal port, signed by the test itself.
+//! * [`papers`]: certificates, where members speak TLS with each other.
 //!
 //! Addresses belong to this test process alone: a block of 127.0.0.0/8, or a subnet. Processes are
 //! killed and folders removed when a [`Cluster`] is dropped; when a test panics, the ends of their
@@ -16,10 +18,13 @@
 
 mod build;
 pub mod census;
+pub mod fragments;
 mod held;
 pub mod internal;
 mod member;
+pub mod papers;
 pub mod rings;
+mod stripes;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -28,11 +33,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use martlet_protocol::Redundancy;
+use martlet_protocol::http::TlsFiles;
 use tempfile::TempDir;
 
 use build::{Build, Place};
 pub use member::{Member, Role};
+use papers::Papers;
 use rings::RingMaker;
+pub use stripes::Piece;
 
 use crate::image::Image;
 use crate::network::Network;
@@ -50,10 +59,14 @@ pub struct Plan {
     pub devices: usize,
     /// Proxies, called `p1`, `p2` and so on.
     pub proxies: usize,
+    /// How extents are kept, policy by policy from number 0 on; the first is that of new buckets.
+    pub policies: Vec<Redundancy>,
     /// Whether each node has a replicator, called `r1`, `r2` and so on.
     pub replicators: bool,
     /// Lines for the settings file of every proxy.
     pub proxy_settings: String,
+    /// Whether members speak TLS with each other.
+    pub tls: bool,
     /// Variables for everybody.
     pub environment: Vec<(&'static str, &'static str)>,
 }
@@ -64,8 +77,10 @@ impl Default for Plan {
             nodes: 4,
             devices: 1,
             proxies: 3,
+            policies: vec![Redundancy::Replicated],
             replicators: true,
             proxy_settings: String::new(),
+            tls: false,
             environment: Vec::new(),
         }
     }
@@ -76,6 +91,12 @@ impl Plan {
     pub fn in_a_hurry() -> Self {
         let environment = vec![("MARTLET_TEST_RECLAIM_GRACE_MS", "100")];
         Self { environment, ..Self::default() }
+    }
+
+    /// One in a hurry whose extents are kept as k+m fragments, with a node for each.
+    pub fn coded(k: u8, m: u8) -> Self {
+        let policies = vec![Redundancy::erasure(k, m).unwrap()];
+        Self { nodes: usize::from(k + m), proxies: 2, policies, ..Self::in_a_hurry() }
     }
 
     /// Starts it, with all addresses on the loopback device.
@@ -120,6 +141,7 @@ pub struct Cluster {
     pub rings: RingMaker,
     plan: Plan,
     place: Place,
+    papers: Option<Papers>,
     folder: TempDir,
 }
 
@@ -130,14 +152,16 @@ impl Cluster {
         fs::write(&key, format!("{CLUSTER_KEY}\n")).unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let (place, disks) = (Place::new(network), disks.into_iter());
-        let mut build = Build { plan, place, folder: folder.path(), disks };
+        let papers = plan.tls.then(|| Papers::new(folder.path()));
+        let authority = papers.as_ref().map(|papers| &papers.authority);
+        let mut build = Build { plan, place, authority, folder: folder.path(), disks };
         let nodes: Vec<Member> = (1..=plan.nodes).map(|number| build.node(number)).collect();
-        let rings = RingMaker::new(folder.path(), &nodes, plan.devices);
+        let rings = RingMaker::new(folder.path(), &nodes, plan);
         let proxies = (1..=plan.proxies).map(|number| build.proxy(number)).collect();
         let replicators = if plan.replicators { plan.nodes } else { 0 };
         let replicators = (1..=replicators).map(|number| build.replicator(number)).collect();
         let (plan, place) = (plan.clone(), build.place);
-        let mut cluster = Self { nodes, proxies, replicators, rings, plan, place, folder };
+        let mut cluster = Self { nodes, proxies, replicators, rings, plan, place, papers, folder };
         cluster.start_all().await;
         cluster
     }
@@ -148,7 +172,8 @@ impl Cluster {
         let before = self.nodes.len();
         let (plan, folder, disks) = (&self.plan, self.folder.path(), Vec::new().into_iter());
         let place = std::mem::take(&mut self.place);
-        let mut build = Build { plan, place, folder, disks };
+        let authority = self.papers.as_ref().map(|papers| &papers.authority);
+        let mut build = Build { plan, place, authority, folder, disks };
         for number in (before + 1)..=(before + zones.len()) {
             self.nodes.push(build.node(number));
             if plan.replicators {
@@ -194,6 +219,11 @@ impl Cluster {
     /// The cables, where every process is a host of its own.
     pub fn network(&self) -> &Network {
         self.place.network.as_ref().expect("the cluster was started on hosts")
+    }
+
+    /// The papers of who looks into it from outside, where members speak TLS.
+    pub fn operator_papers(&self) -> &TlsFiles {
+        &self.papers.as_ref().expect("its members speak TLS").operator
     }
 
     /// Where everything of this cluster lies.

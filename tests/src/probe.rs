@@ -15,7 +15,6 @@ use crate::bytes::chance;
 use crate::checkers::{Outcome, Value};
 use crate::cluster::Cluster;
 use crate::cluster::census::Census;
-use crate::cluster::rings::{DATA, INDEX};
 use crate::recorded::load::{Load, Running};
 use crate::recorded::tally::Tally;
 use crate::recorded::{Client, Recorder, SOURCES};
@@ -33,7 +32,7 @@ pub struct Probe {
     pub recorder: Arc<Recorder>,
     /// Chance.
     pub chance: SmallRng,
-    load: Option<Running>,
+    load: Option<(Load, Running)>,
 }
 
 impl Probe {
@@ -47,7 +46,8 @@ impl Probe {
     /// Lets clients work until [`Probe::finish`].
     pub fn load(&mut self, load: Load) {
         assert!(self.load.is_none(), "clients are at work");
-        self.load = Some(load.start(&self.recorder, &self.cluster, &mut self.chance));
+        let running = load.start(&self.recorder, &self.cluster, &mut self.chance);
+        self.load = Some((load, running));
     }
 
     /// Lets few clients work: what is looked at is right or wrong, not fast or slow.
@@ -91,7 +91,7 @@ impl Probe {
 
     /// Hands the newest rings to a node; the others hear of them there.
     pub async fn push_rings(&self) {
-        for name in [INDEX, DATA] {
+        for name in self.cluster.rings.names() {
             let ring = self.cluster.rings.ring(name);
             assert!(self.cluster.push(0, name, &ring).await, "{name} is refused");
         }
@@ -99,11 +99,11 @@ impl Probe {
 
     /// Lets clients rest, and the workers work until a census is clean.
     pub async fn settled(&mut self) -> Census {
-        let load = self.load.is_some();
+        let load = self.load.as_ref().map(|(load, _)| *load);
         self.rest().await;
         let census = self.cluster.until_clean(PATIENCE).await;
-        if load {
-            self.light_load();
+        if let Some(load) = load {
+            self.load(load);
         }
         census
     }
@@ -116,8 +116,8 @@ impl Probe {
 
     /// Lets all clients stop.
     pub async fn rest(&mut self) {
-        if let Some(load) = self.load.take() {
-            load.stop().await;
+        if let Some((_, running)) = self.load.take() {
+            running.stop().await;
         }
     }
 

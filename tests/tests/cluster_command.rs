@@ -22,7 +22,7 @@ static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Far from the usual ports, and another one for each test: they run at the same time.
-const S3_PORTS: [&str; 3] = ["19100", "19300", "19500"];
+const S3_PORTS: [&str; 4] = ["19100", "19300", "19500", "19700"];
 
 /// A cluster that is up, or was.
 struct Up {
@@ -332,5 +332,42 @@ async fn a_node_joins_and_objects_from_before_are_found() {
         let reply = client.get(&format!("/mine/{number}")).await.unwrap();
         assert_eq!(reply.status, 200, "{}", reply.text());
     }
+    up.stop(Signal::TERM).await;
+}
+
+#[tokio::test]
+async fn a_policy_of_fragments_lies_over_the_same_devices() {
+    let _alone = ALONE.lock().await;
+    let place = tempfile::tempdir().unwrap();
+    let asked = ["up", "--nodes", "3", "--devices-per-node", "1", "--policy", "ec=4+2"];
+    let refused = refusal(&finished(&mut in_folder(place.path(), &asked)));
+    assert!(refused.contains("ec=4+2 needs 6 devices, one for each fragment"), "{refused}");
+
+    let shape = ["--nodes", "3", "--devices-per-node", "1", "--policy", "ec=2+1"];
+    let up = Up::start(S3_PORTS[3], &shape).await;
+    let mut client = up.client();
+    let named = [("x-martlet-storage-policy", "ec")];
+    let made = client.send_with("PUT", "/coded", &named, Bytes::new()).await.unwrap();
+    assert_eq!((made.status, made.header("x-martlet-storage-policy")), (200, "ec"));
+    let whole: Vec<u8> = (0..251u8).cycle().take(3 << 20).collect();
+    assert_eq!(client.put("/coded/k", whole.clone().into()).await.unwrap().status, 200);
+
+    let key = up.dir().join("cluster.key");
+    let proxy = up.process("p1")["admin_address"].as_str().unwrap().to_owned();
+    let mut list = martlet(&["admin", "--admin-address", &proxy, "policy", "list", "--json"]);
+    let told = finished(list.arg("--cluster-key-file").arg(&key));
+    let policies: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let names = policies.as_array().unwrap().iter().map(|it| (&it["name"], &it["redundancy"]));
+    let names: Vec<_> =
+        names.map(|(name, it)| (name.as_str().unwrap(), it.as_str().unwrap())).collect();
+    assert_eq!(names, [("default", "replicated"), ("ec", "2+1")]);
+
+    let said = up.tell(&["add-node"]);
+    assert!(said.contains("the data-1 ring of epoch 2 gives it"), "{said}");
+    let status = up.status();
+    let rings: Vec<_> = status["rings"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(rings, ["index", "data-0", "data-1"]);
+    let got = client.get("/coded/k").await.unwrap();
+    assert!(got.status == 200 && got.body == whole, "{}", got.status);
     up.stop(Signal::TERM).await;
 }

@@ -1,7 +1,7 @@
-//! The writer's side of an extent: each piece goes to all copies, and a copy that falls behind is
-//! given up while enough others keep up.
+//! The writer's side of an extent: each piece of bytes goes to all copies, or to the one fragment that
+//! it belongs to, and a copy or fragment that falls behind is given up while enough others keep up.
 //!
-//! What "behind" means: its pipe is full while the devices of a majority ask for bytes and find none.
+//! What "behind" means: its pipe is full while enough devices ask for bytes and find none, or have all.
 //! It may cost the write as much time again as the extent took without it, at least a quarter of a
 //! second and at most two; then its device loses the bytes. If they are all still there, another
 //! device gets them from the beginning; if not, the extent has a copy less, and replication makes up
@@ -29,7 +29,7 @@ pub(super) type EndedAt = Arc<Mutex<Option<Instant>>>;
 /// The pipes of one extent.
 pub(crate) struct Fanout {
     pipes: Vec<Pipe>,
-    /// How many of them make a majority.
+    /// How many of them are enough.
     needed: usize,
     begun: Instant,
     /// Time spent in waiting for those behind.
@@ -64,7 +64,8 @@ impl Fanout {
             if let Ok(output) = timeout(GRACE_MIN, &mut future).await {
                 return output;
             }
-            self.cut(Standing::stands_still, |pipe| pipe.waiting_cost == 0);
+            // Whose turn hasn't come has shown nothing yet.
+            self.cut(Standing::stands_still, |pipe| pipe.waiting_cost == 0 && pipe.taken_bytes > 0);
         }
     }
 
@@ -75,14 +76,24 @@ impl Fanout {
         }
     }
 
+    /// Hands a piece to one fragment.
+    pub(crate) fn give(&self, at: usize, piece: Bytes, permit: Permit) {
+        self.pipes[at].push(piece, permit);
+    }
+
+    /// Says that one fragment has all its bytes.
+    pub(crate) fn end(&self, at: usize) {
+        self.pipes[at].finish();
+    }
+
     /// Says that all bytes are in.
     pub(crate) fn finish(self) {
         *self.ended_at.lock() = Some(Instant::now());
-        self.pipes.into_iter().for_each(Pipe::finish);
+        self.pipes.iter().for_each(Pipe::finish);
     }
 
     /// Waits until all pipes have room, or nobody reads them any more: then true. If `or_hungry`,
-    /// also until a majority of the devices wait for those that don't: then false.
+    /// also until enough devices wait for those that don't: then false.
     async fn have_room(&self, or_hungry: bool) -> bool {
         poll_fn(|context| {
             let mut ready = 0;
@@ -104,7 +115,8 @@ impl Fanout {
     /// Takes the bytes away from those that are `behind`, if enough of the others are `well`.
     fn cut(&self, behind: impl Fn(&Standing) -> bool, well: impl Fn(&Standing) -> bool) -> bool {
         let standings: Vec<_> = self.pipes.iter().map(Pipe::standing).collect();
-        let well = standings.iter().filter(|pipe| !pipe.abandoned && well(pipe)).count();
+        let is_well = |pipe: &&Standing| pipe.stored || (!pipe.abandoned && well(pipe));
+        let well = standings.iter().filter(is_well).count();
         if well < self.needed {
             return false;
         }

@@ -136,8 +136,14 @@ impl Health {
 
     /// Whether a hedge may be made now; if so, it counts as made.
     pub(crate) fn may_hedge(&self) -> bool {
+        self.may_hedge_by(1)
+    }
+
+    /// The same of one that takes so many reads. A large one counts as half of what can be saved up:
+    /// else it could never be made.
+    pub(crate) fn may_hedge_by(&self, reads: u32) -> bool {
         let mut saved = self.saved.lock();
-        let left = saved.checked_sub(READS_PER_HEDGE);
+        let left = saved.checked_sub(reads.min(HEDGES_SAVED_MAX / 2) * READS_PER_HEDGE);
         *saved = left.unwrap_or(*saved);
         left.is_some()
     }
@@ -221,6 +227,22 @@ mod tests {
             hedges += u32::from(health.may_hedge());
         }
         assert_eq!(hedges, 1000 / READS_PER_HEDGE);
+    }
+
+    #[test]
+    fn a_hedge_of_many_reads_counts_as_many() {
+        for (reads, counted) in [(1, 1), (4, 4), (8, 8), (28, HEDGES_SAVED_MAX / 2)] {
+            let health = Health::default();
+            let mut hedges = 0;
+            while health.may_hedge_by(reads) {
+                hedges += 1;
+            }
+            assert_eq!(hedges, HEDGES_SAVED_MAX / counted, "{reads}");
+            (1..counted * READS_PER_HEDGE).for_each(|_| health.count_read());
+            assert!(!health.may_hedge_by(reads), "{reads}");
+            health.count_read();
+            assert!(health.may_hedge_by(reads), "{reads}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,9 +6,21 @@ use martlet_ring::Ring;
 
 use super::health::Health;
 
+/// Where a fragment belongs: while its replica moves, with the previous holder in front.
+pub(crate) fn homes(ring: &Ring, id: ExtentId) -> Vec<DeviceId> {
+    let partition = ring.partition(id.placement());
+    let replica = usize::from(id.fragment_number());
+    let home = ring.primaries(partition).nth(replica);
+    ring.previous(partition, replica).into_iter().chain(home).collect()
+}
+
 /// The devices that most likely hold an extent: its primaries, and the previous holders of replicas
-/// that are moving, each of them once. Those that failed lately come last.
+/// that are moving, each of them once. Those that failed lately come last. A fragment is likely at
+/// home only.
 pub(super) fn likely(ring: &Ring, health: &Health, id: ExtentId) -> Vec<DeviceId> {
+    if ring.identity().redundancy.fragments().is_some() {
+        return homes(ring, id);
+    }
     let partition = ring.partition(id.placement());
     let mut likely = Vec::with_capacity(ring.replicas());
     let mut moving = Vec::new();
@@ -43,10 +55,12 @@ fn prefer_healthy(likely: &mut [DeviceId], health: &Health) {
     }
 }
 
-/// Everybody else who may hold it, in the order in which they would have stood in.
+/// Everybody else who may hold it, in the order in which they would have stood in; of a fragment, the
+/// homes of its siblings come last.
 pub(super) fn others(ring: &Ring, id: ExtentId, known: &[DeviceId]) -> Vec<DeviceId> {
-    let handoffs = ring.handoffs(ring.partition(id.placement()));
-    handoffs.filter(|device| !known.contains(device)).collect()
+    let partition = ring.partition(id.placement());
+    let everybody = ring.handoffs(partition).chain(ring.primaries(partition));
+    everybody.filter(|device| !known.contains(device)).collect()
 }
 
 /// What is said of an extent that nobody has. An entry names it, so "not found" is no answer.

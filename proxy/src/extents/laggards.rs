@@ -12,7 +12,7 @@ use futures::StreamExt;
 use martlet_protocol::extent::ExtentRef;
 use tokio::time::timeout;
 
-use super::copies::{Copies, ExtentWrite};
+use super::delivery::{ExtentWrite, Pieces};
 use crate::pipe::Gauge;
 
 /// How long a copy may go on behind a write that is done.
@@ -21,7 +21,7 @@ const TIME_MAX: Duration = Duration::from_mins(1);
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 
 /// Lets copies go on by themselves.
-pub(super) fn leave(write: Arc<ExtentWrite>, mut copies: Copies, chosen: ExtentRef) {
+pub(super) fn leave(write: Arc<ExtentWrite>, mut copies: Pieces, chosen: ExtentRef) {
     let mut unwanted = write.placed.unwanted();
     let held: usize = write.gauges.iter().map(|gauge| gauge.standing().waiting_cost).sum();
     write.gauges.iter().for_each(Gauge::settle);
@@ -47,10 +47,10 @@ pub(super) fn leave(write: Arc<ExtentWrite>, mut copies: Copies, chosen: ExtentR
 }
 
 /// Waits for all copies, and deletes those that are not what was acknowledged.
-async fn finish(write: &ExtentWrite, copies: &mut Copies, chosen: ExtentRef) {
+async fn finish(write: &ExtentWrite, copies: &mut Pieces, chosen: ExtentRef) {
     while let Some(written) = copies.next().await {
         match written {
-            Ok((device, extent)) if extent != chosen => write.discard(vec![device]),
+            Ok((device, extent)) if extent != chosen => write.discard(&[device]),
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "an extent has a copy less"),
         }

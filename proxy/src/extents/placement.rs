@@ -1,18 +1,18 @@
-//! Which devices the copies of one extent go to.
+//! Which devices the copies or fragments of one extent go to.
 //!
-//! Invariants: no device is asked twice for the same extent, and none holds two copies of it. Copies
-//! go to nodes that have none yet for as long as there are such.
+//! Invariants: no device is asked twice for the same extent, and none holds two pieces of it. Pieces
+//! go to the nodes that have the fewest of them.
 
 use martlet_protocol::{DeviceId, ExtentId};
 use martlet_ring::Ring;
 
 use super::health::Health;
 
-/// Where the copies of one extent go, and where they may go yet.
+/// Where the pieces of one extent go, and where they may go yet.
 #[derive(Debug)]
 pub(super) struct Placement {
     id: ExtentId,
-    /// Devices that hold a copy or are being asked to.
+    /// Devices that hold a piece or are being asked to; at first in the order of the pieces.
     taken: Vec<DeviceId>,
     /// Devices that may still be asked, best first; none until one is needed.
     rest: Option<Vec<DeviceId>>,
@@ -40,42 +40,61 @@ pub(super) fn has_nodes(ring: &Ring, needed: usize) -> bool {
     seen.len() >= needed
 }
 
+/// How good a device is for a piece, the least being the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// Pieces of the extent that its node has already.
+    crowd: usize,
+    /// Whether it is known to be out or full.
+    is_out: bool,
+}
+
 impl Placement {
-    /// The primaries of an extent. One that was out or full just now is passed over for a device
-    /// that wasn't, where there is one on another node.
-    pub(super) fn new(ring: &Ring, health: &Health, id: ExtentId) -> Self {
-        let primaries: Vec<_> = ring.primaries(ring.partition(id.placement())).collect();
-        let mut placement = Self { id, taken: primaries.clone(), rest: None };
-        for device in primaries {
-            if !health.is_full(device) && !health.shuns(device) {
+    /// The primaries of an extent, as far as `replicas` names them. One that was out or full just now
+    /// is passed over for a device that wasn't, where there is one on a node that is no more crowded.
+    pub(super) fn new(
+        ring: &Ring,
+        health: &Health,
+        id: ExtentId,
+        replicas: impl Fn(usize) -> bool,
+    ) -> Self {
+        let primaries = ring.primaries(ring.partition(id.placement())).enumerate();
+        let primaries = primaries.filter(|(replica, _)| replicas(*replica));
+        let taken: Vec<_> = primaries.map(|(_, device)| device).collect();
+        let mut placement = Self { id, taken, rest: None };
+        for at in 0..placement.taken.len() {
+            let home = placement.taken[at];
+            if !health.is_full(home) && !health.shuns(home) {
                 continue;
             }
-            placement.taken.retain(|taken| *taken != device);
-            match placement.best(ring, health) {
-                Some((at, (false, false))) => {
-                    let instead = placement.rest(ring).remove(at);
-                    placement.taken.push(instead);
-                    placement.rest(ring).push(device);
+            let crowd = placement.crowd(ring, home, Some(home));
+            match placement.best(ring, health, Some(home)) {
+                Some((found, rank)) if !rank.is_out && rank.crowd <= crowd => {
+                    let rest = placement.rest(ring);
+                    let instead = rest.remove(found);
+                    rest.push(home);
+                    placement.taken[at] = instead;
                 }
-                _ => placement.taken.push(device),
+                _ => {}
             }
         }
         placement
     }
 
-    /// The devices that hold a copy or are being asked to.
+    /// The devices that hold a piece or are being asked to; before any has failed, in the order of
+    /// the pieces.
     pub(super) fn devices(&self) -> &[DeviceId] {
         &self.taken
     }
 
-    /// A device has failed, and holds no copy.
+    /// A device has failed, and holds no piece.
     pub(super) fn release(&mut self, failed: DeviceId) {
         self.taken.retain(|taken| *taken != failed);
     }
 
-    /// The next device for a copy that needs one.
+    /// The next device for a piece that needs one.
     pub(super) fn next(&mut self, ring: &Ring, health: &Health) -> Option<DeviceId> {
-        let (at, _) = self.best(ring, health)?;
+        let (at, _) = self.best(ring, health, None)?;
         let next = self.rest(ring).remove(at);
         self.taken.push(next);
         Some(next)
@@ -86,16 +105,26 @@ impl Placement {
         !self.rest(ring).is_empty()
     }
 
-    /// The best of the rest: where it stands, and whether its node has a copy and whether it is
-    /// known to be out or full.
-    fn best(&mut self, ring: &Ring, health: &Health) -> Option<(usize, (bool, bool))> {
-        let taken = self.taken.clone();
-        let rank = |device: &DeviceId| {
-            let crowded = taken.iter().any(|taken| same_node(ring, *taken, *device));
-            (crowded, health.is_full(*device) || health.is_shunned(*device))
+    /// The best of the rest, and where it stands there, if `leaving` holds no piece any more.
+    fn best(
+        &mut self,
+        ring: &Ring,
+        health: &Health,
+        leaving: Option<DeviceId>,
+    ) -> Option<(usize, Rank)> {
+        self.rest(ring);
+        let rank = |device: &DeviceId| Rank {
+            crowd: self.crowd(ring, *device, leaving),
+            is_out: health.is_full(*device) || health.is_shunned(*device),
         };
-        let ranked = self.rest(ring).iter().map(rank).enumerate();
+        let ranked = self.rest.iter().flatten().map(rank).enumerate();
         ranked.min_by_key(|(at, rank)| (*rank, *at))
+    }
+
+    /// How many pieces lie on the node of a device, without that of `leaving`.
+    fn crowd(&self, ring: &Ring, device: DeviceId, leaving: Option<DeviceId>) -> usize {
+        let others = self.taken.iter().filter(|taken| Some(**taken) != leaving);
+        others.filter(|taken| same_node(ring, **taken, device)).count()
     }
 
     fn rest(&mut self, ring: &Ring) -> &mut Vec<DeviceId> {
@@ -149,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn every_device_is_offered_once_and_nodes_without_a_copy_first() {
         let (ring, health) = (ring(12, 2), Health::default());
-        let mut placement = Placement::new(&ring, &health, ExtentId([5; 16]));
+        let mut placement = Placement::new(&ring, &health, ExtentId([5; 16]), |_| true);
         let mut seen = placement.devices().to_vec();
         assert_eq!((seen.len(), nodes(&ring, &seen)), (3, 3));
         while let Some(next) = replace(&mut placement, &ring, &health, *seen.last().unwrap()) {
@@ -166,9 +195,9 @@ mod tests {
     async fn a_primary_that_was_out_just_now_is_passed_over_and_kept_for_the_last() {
         let (ring, health) = (ring(4, 1), Health::default());
         let id = ExtentId([5; 16]);
-        let primaries = Placement::new(&ring, &health, id).devices().to_vec();
+        let primaries = Placement::new(&ring, &health, id, |_| true).devices().to_vec();
         health.failed(primaries[1]);
-        let mut placement = Placement::new(&ring, &health, id);
+        let mut placement = Placement::new(&ring, &health, id, |_| true);
         let devices = placement.devices().to_vec();
         assert!(devices.len() == 3 && !devices.contains(&primaries[1]));
         assert_eq!(replace(&mut placement, &ring, &health, devices[0]), Some(primaries[1]));
@@ -179,7 +208,7 @@ mod tests {
     async fn primaries_that_are_out_are_asked_where_nobody_better_is() {
         let (ring, health) = (ring(4, 1), Health::default());
         (1..=4).for_each(|id| health.failed(DeviceId(id)));
-        assert_eq!(Placement::new(&ring, &health, ExtentId([5; 16])).devices().len(), 3);
+        assert_eq!(Placement::new(&ring, &health, ExtentId([5; 16]), |_| true).devices().len(), 3);
     }
 
     #[test]

@@ -80,7 +80,8 @@ impl Inner {
         let mut known = holders::likely(ring, health, extent.id);
         let mut queue: Vec<_> = known.iter().rev().copied().collect();
         queue.retain(|device| !barred.contains(device));
-        let answer_time = if known.len() > 1 { ANSWER_TIME } else { ANSWER_TIME_ALONE };
+        let is_alone = known.len() == 1 && ring.replicas() == 1;
+        let answer_time = if is_alone { ANSWER_TIME_ALONE } else { ANSWER_TIME };
         health.count_read();
         let mut search = Search {
             health,

@@ -257,7 +257,17 @@ impl Inner {
                 manifest.extents.extend_from_slice(&body.extents);
             }
         }
-        let (body, unclaimed) = self.store_manifest(place, manifest, write_id).await?;
+        let to = Destination {
+            bucket: place.bucket.id,
+            key: place.object_key,
+            write_id,
+            upload: Some(place.id),
+            role: ExtentRole::Manifest,
+            offset: 0,
+            policy: manifest.policy,
+            inline_bytes_max: 0,
+        };
+        let (body, unclaimed) = self.store_manifest(manifest, to).await?;
         let etag = ETag::Multipart {
             md5: md5_of_md5s(chosen.iter().map(|part| &part.md5)),
             parts: u16::try_from(chosen.len()).expect("the count of parts was checked"),
@@ -275,11 +285,10 @@ impl Inner {
     }
 
     /// A manifest as a body: in the entry, or in extents of its own where it is too long for that.
-    async fn store_manifest(
+    pub(crate) async fn store_manifest(
         self: &Arc<Self>,
-        place: &Place<'_>,
         manifest: Manifest,
-        write_id: WriteId,
+        to: Destination<'_>,
     ) -> Result<(Body, Unclaimed)> {
         let policy = manifest.policy;
         let small = manifest.extents.len() <= MANIFEST_EXTENTS_INLINE_MAX
@@ -295,16 +304,8 @@ impl Inner {
             compute: Vec::new(),
             expected: Box::new(|| Ok(Vec::new())),
         };
-        let destination = Destination {
-            bucket: place.bucket.id,
-            key: place.object_key,
-            write_id,
-            upload: Some(place.id),
-            role: ExtentRole::Manifest,
-            policy,
-            inline_bytes_max: 0,
-        };
-        let ingested = self.ingest(incoming, destination).await?;
+        let to = Destination { role: ExtentRole::Manifest, policy, inline_bytes_max: 0, ..to };
+        let ingested = self.ingest(incoming, to).await?;
         Ok((Body::Spilled { policy, manifest: ingested.extents }, ingested.unclaimed))
     }
 }

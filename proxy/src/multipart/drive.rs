@@ -12,7 +12,7 @@ use martlet_protocol::entry::{
     Body, ETag, Entry, KeyCondition, Object, Upload, UploadState, Value,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{Stamp, WriteId};
+use martlet_protocol::{Stamp, UploadId, WriteId};
 
 use super::Place;
 use crate::api::{WriteConditions, Written};
@@ -57,6 +57,13 @@ pub(super) enum Driver {
     },
     /// Someone who found it decided: the object may have been written, and overwritten since.
     Another,
+}
+
+/// The order of the object at a key, if it is that of an upload: by the write that was decided, or by
+/// one that has only changed what is said of it since.
+fn written_by(view: &RegisterView, upload: UploadId) -> Option<Stamp> {
+    object_of(view).filter(|object| object.upload == Some(upload))?;
+    view.entry.as_ref().map(|entry| entry.order)
 }
 
 impl Inner {
@@ -150,7 +157,7 @@ impl Inner {
             }
             match decided? {
                 Landed::At(stamp) => return Ok(Some(stamp)),
-                Landed::Kept(_) => return Ok(None),
+                Landed::Kept(view) => return Ok(written_by(&view, place.id)),
                 Landed::Fenced => bucket = self.refreshed(place.name, &bucket).await?,
             }
         }
@@ -168,7 +175,7 @@ impl Inner {
         debug_assert_eq!(upload.id, place.id);
         let view = self.read(&place.object_register(), Want::Entry, place.level()).await?;
         if let (Some(object), Some(entry)) = (object_of(&view), &view.entry)
-            && entry.write_id == write_id
+            && (entry.write_id == write_id || object.upload == Some(upload.id))
         {
             return Ok(Written { object: object.clone(), stamp: entry.order });
         }

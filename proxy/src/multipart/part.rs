@@ -142,6 +142,7 @@ impl Inner {
             write_id,
             upload: Some(place.id),
             role: ExtentRole::Data,
+            offset: 0,
             policy: upload.policy,
             inline_bytes_max: 0,
         };

@@ -15,7 +15,7 @@ use martlet_protocol::{ByteStream, Error, Result};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{Gauge, Input, REPLAY_COST_MAX, State, cost, wake};
+use super::{Gauge, Input, Output, State, cost, wake};
 
 /// How long a device has to refuse an extent before more of it goes out than can be given to another:
 /// little more than a round trip, and less than it takes to fill the pipe.
@@ -53,10 +53,29 @@ impl Tap {
         state.beginning += 1;
         state.waiting_cost += std::mem::take(&mut state.taken_cost);
         state.taken_bytes = 0;
-        while let Some(bytes) = state.taken.pop() {
-            state.waiting.push_front((bytes, None));
+        while let Some(piece) = state.taken.pop() {
+            state.waiting.push_front(piece);
         }
         true
+    }
+
+    /// Waits until there is something to take, or there never will be.
+    pub(crate) async fn begun(&self) {
+        poll_fn(|context| {
+            let mut state = self.0.lock();
+            if !state.waiting.is_empty() || state.input != Input::Open {
+                return Poll::Ready(());
+            }
+            state.reader = Some(context.waker().clone());
+            wake(&mut state.writer);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Says that a device has stored everything.
+    pub(crate) fn stored(self) {
+        self.0.lock().output = Output::Stored;
     }
 
     /// Waits until the bytes are to go elsewhere.
@@ -81,7 +100,9 @@ impl Tap {
 impl Drop for Tap {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        state.abandoned = true;
+        if state.output == Output::Open {
+            state.output = Output::Abandoned;
+        }
         state.drain();
         wake(&mut state.writer);
     }
@@ -118,16 +139,13 @@ impl Stream for Flow {
         if state.next_is_the_last_chance() {
             ready!(self.poll_held(context));
         }
-        if let Some((bytes, _permit)) = state.waiting.pop_front() {
+        if let Some((bytes, permit)) = state.waiting.pop_front() {
+            drop(permit);
             state.waiting_cost -= cost(&bytes);
             state.taken_cost += cost(&bytes);
             state.taken_bytes += bytes.len() as u64;
             state.moved_at = Instant::now();
-            if state.taken_cost <= REPLAY_COST_MAX && !state.settled {
-                state.taken.push(bytes.clone());
-            } else {
-                state.taken = Vec::new();
-            }
+            state.keep(&bytes);
             wake(&mut state.writer);
             return Poll::Ready(Some(Ok(bytes)));
         }
@@ -144,7 +162,7 @@ impl Stream for Flow {
 mod tests {
     use futures::{FutureExt, StreamExt};
 
-    use super::super::{PIECE_BYTES, pipe};
+    use super::super::{PIECE_BYTES, REPLAY_COST_MAX, pipe};
     use super::*;
 
     async fn drain(tap: &Tap) -> Result<Vec<u8>> {
@@ -158,7 +176,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_come_out_as_they_went_in_and_again_after_a_rewind() {
-        let (pipe, tap) = pipe();
+        let (pipe, tap) = pipe(None);
         pipe.push("abc".into(), None);
         assert_eq!(tap.stream().next().await.unwrap().unwrap(), "abc");
         pipe.push("def".into(), None);
@@ -171,7 +189,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_long_cannot_begin_again() {
-        let (pipe, tap) = pipe();
+        let (pipe, tap) = pipe(None);
         pipe.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
         pipe.push("x".into(), None);
         let mut stream = tap.stream();
@@ -182,7 +200,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn more_than_can_be_given_again_is_held_until_a_device_had_time_to_refuse() {
-        let (pipe, tap) = pipe();
+        let (pipe, tap) = pipe(None);
         pipe.push(vec![1; REPLAY_COST_MAX - PIECE_BYTES].into(), None);
         pipe.push("x".into(), None);
         let mut stream = tap.stream();
@@ -198,9 +216,43 @@ mod tests {
         assert!(!tap.rewind());
     }
 
+    #[tokio::test]
+    async fn what_finds_no_share_cannot_begin_again_and_shares_come_back() {
+        let kept = Arc::new(tokio::sync::Semaphore::new(3 * PIECE_BYTES));
+        let (first, first_tap) = pipe(Some(kept.clone()));
+        let (second, second_tap) = pipe(Some(kept.clone()));
+        for pipe in [&first, &second] {
+            pipe.push(vec![1; PIECE_BYTES].into(), None);
+            pipe.finish();
+        }
+        assert_eq!(drain(&first_tap).await.unwrap().len(), PIECE_BYTES);
+        assert_eq!(kept.available_permits(), PIECE_BYTES);
+        assert_eq!(drain(&second_tap).await.unwrap().len(), PIECE_BYTES);
+        assert!(!second_tap.rewind(), "the first has the share");
+        for _ in 0..2 {
+            assert!(first_tap.rewind());
+            assert_eq!(drain(&first_tap).await.unwrap().len(), PIECE_BYTES);
+            assert_eq!(kept.available_permits(), PIECE_BYTES, "what is kept again has its share");
+        }
+        first_tap.stored();
+        assert_eq!(kept.available_permits(), 3 * PIECE_BYTES);
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_before_there_is_something_to_take() {
+        let (pipe_in, tap) = pipe(None);
+        assert!(tap.begun().now_or_never().is_none());
+        pipe_in.push("abc".into(), None);
+        tap.begun().await;
+        let (pipe_in, tap) = pipe(None);
+        drop(pipe_in);
+        tap.begun().await;
+        assert_eq!(tap.gauge().standing().input, Input::Broken);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_cut_is_seen_and_over_with_the_next_beginning() {
-        let (pipe, tap) = pipe();
+        let (pipe, tap) = pipe(None);
         let _stream = tap.stream();
         assert!(tap.cut().now_or_never().is_none());
         pipe.cut();

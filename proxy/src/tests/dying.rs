@@ -122,6 +122,7 @@ async fn m1_a_copy_is_there_whole_or_not_at_all_for_everyone() {
             source_conditions: ReadConditions::default(),
             attributes: None,
             tags: None,
+            storage_class: None,
             checksum: None,
             conditions: WriteConditions::default(),
         };

@@ -164,6 +164,7 @@ async fn copies() {
             source_conditions: ReadConditions::default(),
             attributes: Some(martlet_protocol::entry::Attributes::default()),
             tags: None,
+            storage_class: None,
             checksum: None,
             conditions: WriteConditions::default(),
         };

@@ -4,7 +4,7 @@
 mod reads;
 mod resumed;
 mod rig;
-mod slow;
+pub(super) mod slow;
 mod unwanted;
-mod wayward;
+pub(super) mod wayward;
 mod writes;

@@ -101,6 +101,30 @@ async fn a_part_that_meets_a_decision_drives_it_on() {
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
 }
 
+/// Whoever completes an upload may die behind the object's write; what is said of the object may
+/// change before somebody asks again.
+#[tokio::test]
+async fn a_decision_whose_object_was_tagged_since_is_carried_out() {
+    let harness = Harness::with_bucket(1).await;
+    let upload = begin(&harness, "key").await;
+    let bytes = pattern(100_000, 1);
+    let part = send(&harness, upload, 1, &bytes).await.unwrap();
+    let dead = faulty(&harness.memory, 1, 1, |call| {
+        let ends = sets(call, |state| matches!(state, UploadState::Completed { .. }));
+        if ends { Fault::Hang } else { Fault::None }
+    });
+    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    tokio::time::timeout(Duration::from_millis(300), attempt).await.unwrap_err();
+    let tags = vec![("a".to_owned(), "b".to_owned())];
+    let tagged = harness.store.set_tags("b", "key", tags).await.unwrap();
+    for _ in 0..2 {
+        let again = harness.store.complete_upload("b", "key", upload, naming(&[(1, &part)])).await;
+        let again = again.unwrap();
+        assert_eq!((again.object.etag, again.stamp), (tagged.object.etag, tagged.stamp));
+    }
+    assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
+}
+
 #[tokio::test]
 async fn a_conditional_decision_that_nobody_can_account_for_is_given_up() {
     let harness = Harness::with_bucket(1).await;

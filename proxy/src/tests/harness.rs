@@ -117,7 +117,7 @@ impl Harness {
 }
 
 pub(super) async fn create(store: &ObjectStore, name: &str) {
-    let new = NewBucket { owner: "me".into(), index_shards: 8 };
+    let new = NewBucket { owner: "me".into(), index_shards: 8, policy: None };
     store.create_bucket(name, new).await.unwrap();
 }
 

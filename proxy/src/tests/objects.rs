@@ -26,6 +26,7 @@ fn copy_of(key: &str) -> CopyObject {
         source_conditions: ReadConditions::default(),
         attributes: None,
         tags: None,
+        storage_class: None,
         checksum: None,
         conditions: WriteConditions::default(),
     }

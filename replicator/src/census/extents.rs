@@ -1,24 +1,39 @@
-//! The count of extents: for each, who has it and who should.
+//! The count of extents: for each, who has it and who should; of an extent that is kept as fragments,
+//! for each of those.
 
 use std::collections::BTreeSet;
 
+use martlet_erasure::Geometry;
 use martlet_protocol::backend::Presence;
-use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{DeviceId, ExtentId};
 
 use super::streams::Streams;
 use super::{Census, Tally};
 use crate::cluster::in_time;
+use crate::coded::Coded;
+use crate::replicate::judge::is_wanted;
 use crate::replicate::places::Places;
+use crate::sweep::list_buckets;
+use crate::wanted::Wanted;
 
 /// Extents asked for at a time.
 const PAGE: usize = 1000;
 
-/// An extent that looked wrong.
-struct Odd {
+/// Who has a copy, or a fragment, by the lists of all devices.
+struct Piece {
     id: ExtentId,
-    primaries: Vec<DeviceId>,
-    /// Copies that are other than the rest.
+    holders: Vec<(DeviceId, ExtentRecord)>,
+}
+
+/// What the rings say of an extent of which pieces were met.
+struct Due {
+    record: ExtentRecord,
+    /// Each piece that there should be, or is, and who should have it.
+    pieces: Vec<(ExtentId, Vec<DeviceId>)>,
+    /// How many different ones it takes, where they are fragments.
+    needed: Option<u8>,
+    /// Pieces that are other than the rest.
     unlike: u64,
 }
 
@@ -27,24 +42,26 @@ impl Census<'_> {
         let cluster = self.cluster;
         let all = cluster.data.values().flat_map(|ring| ring.devices()).map(|device| device.id);
         let devices: BTreeSet<DeviceId> = all.filter(|it| !self.silent.contains(it)).collect();
-        let Ok(places) = Places::of(cluster).await else {
-            self.found(|| "nobody can tell which buckets there are".into());
-            self.silent.extend(cluster.index_devices());
-            return;
-        };
         let mut streams = Streams::of(devices.iter().copied());
         let read = async |device: DeviceId, after: Option<ExtentId>| {
             let node = cluster.node(device)?;
             let page = in_time(node.list_extents(device, after, PAGE)).await?;
             Ok(page.into_iter().map(|record| (record.extent.id, record)).collect::<Vec<_>>())
         };
+        // The fragments of an extent come one after another.
+        let mut pieces: Vec<Piece> = Vec::new();
         while !streams.is_over() {
             self.silent.extend(streams.fill(read).await);
             let mut odd = Vec::new();
             while let Some((id, holders)) = streams.next() {
-                self.report.extents.things += 1;
-                self.report.extents.copies += holders.len() as u64;
-                odd.extend(self.oddity(&places, id, &holders));
+                let name = named(&holders);
+                if pieces.last().is_some_and(|last| named(&last.holders) != name) {
+                    odd.extend(self.count(&std::mem::take(&mut pieces)));
+                }
+                pieces.push(Piece { id, holders });
+            }
+            if streams.is_over() {
+                odd.extend(self.count(&std::mem::take(&mut pieces)));
             }
             if !odd.is_empty() {
                 self.ask_again(&devices, &odd).await;
@@ -53,29 +70,54 @@ impl Census<'_> {
         }
     }
 
-    /// What looks wrong with an extent that these devices have.
-    fn oddity(
-        &self,
-        places: &Places<'_>,
-        id: ExtentId,
-        holders: &[(DeviceId, ExtentRecord)],
-    ) -> Option<Odd> {
-        let (_, record) = holders.first()?;
-        let first: &ExtentRef = &record.extent;
-        let unlike = holders.iter().filter(|(_, record)| record.extent != *first).count() as u64;
-        let mut primaries = places.primaries(record);
-        primaries.retain(|device| !self.silent.contains(device));
-        let has = |device: &DeviceId| holders.iter().any(|(holder, _)| holder == device);
-        let is_odd = unlike > 0
-            || !primaries.iter().all(has)
-            || holders.iter().any(|(holder, _)| !primaries.contains(holder));
-        is_odd.then_some(Odd { id, primaries, unlike })
+    /// Counts an extent; what the rings say of it, if that is not what there is.
+    fn count(&mut self, pieces: &[Piece]) -> Option<Due> {
+        let due = self.due(pieces)?;
+        self.report.extents.things += 1;
+        self.report.extents.copies += pieces.iter().map(|it| it.holders.len() as u64).sum::<u64>();
+        let has = |id: ExtentId, device: &DeviceId| {
+            let piece = pieces.iter().find(|piece| piece.id == id);
+            piece.is_some_and(|piece| piece.holders.iter().any(|(holder, _)| holder == device))
+        };
+        let is_whole = due.pieces.iter().all(|(id, homes)| homes.iter().all(|it| has(*id, it)));
+        let is_due = |id: ExtentId, device: DeviceId| {
+            due.pieces.iter().any(|(it, homes)| *it == id && homes.contains(&device))
+        };
+        let mut all =
+            pieces.iter().flat_map(|it| it.holders.iter().map(|(device, _)| (it.id, *device)));
+        let is_odd = due.unlike > 0 || !is_whole || all.any(|(id, device)| !is_due(id, device));
+        is_odd.then_some(due)
+    }
+
+    fn due(&self, pieces: &[Piece]) -> Option<Due> {
+        let (_, record) = pieces.first()?.holders.first()?;
+        let coded = Coded::of_record(self.cluster, record).and_then(Result::ok);
+        let mut ids: BTreeSet<ExtentId> = pieces.iter().map(|piece| piece.id).collect();
+        if let Some(coded) = &coded {
+            ids.extend(coded.fragments().map(|fragment| coded.id(fragment)));
+        }
+        let with_homes = |id: ExtentId| {
+            let mut homes = match &coded {
+                Some(coded) => coded.home_of(id).into_iter().collect(),
+                None => Places::of(self.cluster).primaries(record),
+            };
+            homes.retain(|device| !self.silent.contains(device));
+            (id, homes)
+        };
+        let unlike = pieces.iter().map(|piece| unlike(piece, record)).sum();
+        Some(Due {
+            record: record.clone(),
+            pieces: ids.into_iter().map(with_homes).collect(),
+            needed: coded.map(|coded| Geometry::needed(&coded.geometry)),
+            unlike,
+        })
     }
 
     /// Asks everybody about extents that looked wrong, and counts those that still do.
-    async fn ask_again(&mut self, devices: &BTreeSet<DeviceId>, odd: &[Odd]) {
+    async fn ask_again(&mut self, devices: &BTreeSet<DeviceId>, odd: &[Due]) {
         self.wait().await;
-        let ids: Vec<ExtentId> = odd.iter().map(|odd| odd.id).collect();
+        let ids: Vec<ExtentId> =
+            odd.iter().flat_map(|due| due.pieces.iter().map(|(id, _)| *id)).collect();
         let mut holders: Vec<BTreeSet<DeviceId>> = vec![BTreeSet::new(); ids.len()];
         for device in devices {
             if self.silent.contains(device) {
@@ -95,38 +137,67 @@ impl Census<'_> {
                 }
             }
         }
-        for (Odd { id, primaries, unlike }, holders) in odd.iter().zip(&holders) {
-            self.note(*id, primaries, *unlike, holders);
+        let mut rest = &holders[..];
+        for due in odd {
+            let (mine, others) = rest.split_at(due.pieces.len());
+            rest = others;
+            self.note(due, mine).await;
         }
     }
 
-    fn note(
-        &mut self,
-        id: ExtentId,
-        primaries: &[DeviceId],
-        older: u64,
-        holders: &BTreeSet<DeviceId>,
-    ) {
-        if holders.is_empty() {
+    async fn note(&mut self, due: &Due, holders: &[BTreeSet<DeviceId>]) {
+        if holders.iter().all(BTreeSet::is_empty) {
             return;
         }
-        let answering = primaries.iter().filter(|device| !self.silent.contains(device));
-        let missing = answering.filter(|device| !holders.contains(device)).count() as u64;
-        let stray = holders.iter().filter(|device| !primaries.contains(device)).count() as u64;
-        let tally = Tally { missing, older, stray, ..Tally::default() };
+        let mut tally = Tally { older: due.unlike, ..Tally::default() };
+        for ((_, homes), holders) in due.pieces.iter().zip(holders) {
+            let answering = homes.iter().filter(|device| !self.silent.contains(device));
+            tally.missing += answering.filter(|device| !holders.contains(device)).count() as u64;
+            tally.stray += holders.iter().filter(|device| !homes.contains(device)).count() as u64;
+        }
+        let found = holders.iter().filter(|holders| !holders.is_empty()).count();
+        let is_short = due.needed.is_some_and(|needed| found < usize::from(needed));
+        let is_lost = is_short && self.silent.is_empty();
+        if is_lost && !self.is_wanted(&due.record).await {
+            // A write that is under way, or has died: the sweep's matter, and nobody's loss.
+            tally.missing = 0;
+        } else if is_lost {
+            self.report.lost += 1;
+        }
         if tally.is_clean() {
             return;
         }
         let total = &mut self.report.extents;
-        total.missing += missing;
-        total.older += older;
-        total.stray += stray;
+        total.missing += tally.missing;
+        total.older += tally.older;
+        total.stray += tally.stray;
+        let lost = if is_lost && tally.missing > 0 { "LOST; " } else { "" };
+        let all: BTreeSet<&DeviceId> = holders.iter().flatten().collect();
         self.found(|| {
-            let holders: Vec<String> = holders.iter().map(ToString::to_string).collect();
-            format!(
-                "extent {id}: {missing} missing, {older} other, {stray} stray; on {}",
-                holders.join(" ")
-            )
+            let Tally { missing, older, stray, .. } = tally;
+            let holders: Vec<String> = all.iter().map(ToString::to_string).collect();
+            let (id, on) = (due.record.named(), holders.join(" "));
+            format!("extent {id}: {lost}{missing} missing, {older} other, {stray} stray; on {on}")
         });
     }
+
+    /// Whether the index wants an extent; yes, where nobody can tell.
+    async fn is_wanted(&self, record: &ExtentRecord) -> bool {
+        let Ok(buckets) = list_buckets(self.cluster).await else { return true };
+        let mut wanted = Wanted::new(self.cluster);
+        is_wanted(&buckets, &mut wanted, record).await.unwrap_or(true)
+    }
+}
+
+/// What manifests call an extent that these devices have.
+fn named(holders: &[(DeviceId, ExtentRecord)]) -> Option<ExtentId> {
+    holders.first().map(|(_, record)| record.named())
+}
+
+/// How many of those who have a piece have another one than the first of them, or one that was not
+/// cut as `record`.
+fn unlike(piece: &Piece, record: &ExtentRecord) -> u64 {
+    let first = piece.holders.first().map(|(_, record)| record.extent);
+    let is_like = |held: &ExtentRecord| Some(held.extent) == first && held.layout == record.layout;
+    piece.holders.iter().filter(|(_, held)| !is_like(held)).count() as u64
 }

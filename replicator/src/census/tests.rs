@@ -12,6 +12,8 @@ use super::*;
 use crate::replicate::testing::extent_id;
 use crate::testing::many::{Many, key};
 
+mod fragments;
+
 const FAST: CensusOptions =
     CensusOptions { pause: Duration::ZERO, second_look: Duration::from_millis(1) };
 

@@ -103,6 +103,26 @@ async fn a_new_device_joins_with_everything_that_moves_to_it_and_decides_then() 
 }
 
 #[tokio::test]
+async fn p3_a_change_waits_until_most_nodes_have_the_ring() {
+    let world = world(20).await;
+    world.grow(4).await;
+    sync(&world).await;
+    let spread = world.shared.get().spread.clone();
+    spread.set(false);
+    let before = terms(&world, 5).await;
+    for _ in 0..3 {
+        let progress = run(&world).await;
+        assert!(progress.kept > 0, "{progress:?}");
+    }
+    let begun = terms(&world, 5).await;
+    assert_eq!(begun[..4], before[..4], "a change began that too few have heard of");
+    assert!(begun.iter().all(|told| *told < term(&world, Phase::Joint)));
+    spread.set(true);
+    assert_eq!(run(&world).await.backlog, 0);
+    assert_eq!(terms(&world, 5).await, vec![term(&world, Phase::New); 5]);
+}
+
+#[tokio::test]
 async fn a_joined_device_promises_nothing_that_old_holders_may_have_promised() {
     let world = world(50).await;
     world.grow(4).await;

@@ -1,12 +1,16 @@
 //! One more copy of an extent: read where it is, written where it is missing, compared.
 
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use martlet_erasure::{Code, FragmentIndex};
 use martlet_protocol::backend::{NewExtent, Presence};
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, Result};
+use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
 
 use crate::cluster::{Cluster, in_time};
+use crate::coded::{Coded, code_of};
+use crate::reconstruct::Job;
 
 /// What a copy has to begin, end and wait for disks.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,32 +69,88 @@ pub(crate) async fn copy(
     }
 }
 
-/// Gives a device its copy of an extent back, from whoever has one; the bytes written. None when the
-/// device is no primary of it.
+/// Gives a device its copy, or its fragment, of an extent back: from whoever has one, or made of
+/// other fragments; the bytes written. None when it is not where such an extent belongs.
 pub(crate) async fn copy_back(
     cluster: &Cluster,
     device: DeviceId,
     id: ExtentId,
 ) -> Result<Option<u64>> {
     let mut failed = None;
-    for (policy, ring) in &cluster.data {
-        if ring.primaries(ring.partition(id.placement())).all(|primary| primary != device) {
-            continue;
-        }
-        let others = cluster.holders_of(*policy, id)?.into_iter().filter(|it| *it != device);
-        for from in others {
-            let again = async {
-                let stat = in_time(cluster.node(from)?.stat_extent(from, id)).await?;
-                copy(cluster, &stat.record, from, device).await
-            };
-            match again.await {
-                Ok(bytes) => return Ok(Some(bytes)),
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => failed = Some(error),
+    let policies: BTreeMap<PolicyId, _> =
+        cluster.data.iter().map(|(policy, ring)| (*policy, ring)).collect();
+    for (policy, ring) in policies {
+        let mut primaries = ring.primaries(ring.partition(id.placement()));
+        let again = if let Some(code) = code_of(ring) {
+            if primaries.nth(usize::from(id.fragment_number())) != Some(device) {
+                continue;
             }
+            make_again(cluster, device, (policy, code), id).await
+        } else {
+            if primaries.all(|primary| primary != device) {
+                continue;
+            }
+            copy_again(cluster, device, policy, id).await
+        };
+        match again {
+            Ok(bytes) => return Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound && failed.is_some() => {}
+            Err(error) => failed = Some(error),
         }
-        let nobody = || Error::not_found(format!("no other device has extent {id}"));
-        return Err(failed.unwrap_or_else(nobody));
     }
-    Ok(None)
+    failed.map_or(Ok(None), Err)
+}
+
+async fn copy_again(
+    cluster: &Cluster,
+    device: DeviceId,
+    policy: PolicyId,
+    id: ExtentId,
+) -> Result<u64> {
+    let mut failed = None;
+    for from in cluster.holders_of(policy, id)?.into_iter().filter(|it| *it != device) {
+        let again = async {
+            let stat = in_time(cluster.node(from)?.stat_extent(from, id)).await?;
+            copy(cluster, &stat.record, from, device).await
+        };
+        match again.await {
+            Ok(bytes) => return Ok(bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    let nobody = || Error::not_found(format!("no other device has extent {id}"));
+    Err(failed.unwrap_or_else(nobody))
+}
+
+/// Makes a fragment anew from those of its siblings that are at home.
+async fn make_again(
+    cluster: &Cluster,
+    device: DeviceId,
+    (policy, code): (PolicyId, Code),
+    id: ExtentId,
+) -> Result<u64> {
+    let mut sources = Vec::new();
+    let mut known = None;
+    for (home, number) in cluster.holders_of(policy, id)?.into_iter().zip(0..code.total()) {
+        let sibling = id.fragment(number);
+        let stat = async { in_time(cluster.node(home)?.stat_extent(home, sibling)).await };
+        let Ok(stat) = stat.await else { continue };
+        if sibling != id && stat.record.layout.policy == policy {
+            sources.push((FragmentIndex(number), home));
+            known = Some(stat.record);
+        }
+    }
+    let nobody =
+        || Error::not_found(format!("no other fragment of extent {} is at home", id.whole()));
+    let record = known.ok_or_else(nobody)?;
+    let coded = Coded::of_record(cluster, &record)
+        .unwrap_or_else(|| Err(Error::invalid("a copy where fragments belong")))?;
+    let lost = vec![code.fragment(id.fragment_number())?];
+    let job = Job { coded, record, lost, sources };
+    let built = job.build(cluster, &HashSet::new(), u64::MAX).await?;
+    match built.map(|built| (built.made_bytes, built.failed)) {
+        Some((bytes, failed)) if failed.is_empty() => Ok(bytes),
+        _ => Err(Error::unavailable(format!("device {device} did not take fragment {id} again"))),
+    }
 }

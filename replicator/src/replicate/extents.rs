@@ -145,7 +145,7 @@ impl ReplicateExtents {
         let items = records.len() as u64;
         let now_ms = self.clock.now_ms();
         let is_young = |it: &ExtentRecord| it.birth_ms + self.options.young_ms > now_ms;
-        let places = Places::of(cluster).await?;
+        let places = Places::of(cluster);
         let said = presence(&places, device, &records).await?;
         let mut deeds = VecDeque::new();
         let mut kept = 0;
@@ -180,7 +180,7 @@ impl ReplicateExtents {
             }
         }
         let whole = self.copy_all(cluster, page.device, copies, &mut progress).await;
-        let places = Places::of(cluster).await?;
+        let places = Places::of(cluster);
         strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&page.device)));
         let_go(&places, page.device, &strays, &mut progress).await?;
         judge(cluster, page.device, judged, &mut progress).await?;

@@ -7,22 +7,22 @@ use std::collections::HashMap;
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
-use martlet_protocol::{BucketId, DeviceId, ExtentId, Result};
+use martlet_protocol::{BucketId, DeviceId, Result};
 
 use crate::cluster::{Cluster, in_time};
 use crate::sweep::{Known, list_buckets};
 use crate::wanted::{Claim, Wanted};
 use crate::worker::Progress;
 
-/// Deletes those of `records` on a device that nobody wants.
-pub(super) async fn judge(
+/// Deletes those of `records` on a device that nobody wants; those that somebody does.
+pub(crate) async fn judge(
     cluster: &Cluster,
     device: DeviceId,
     records: Vec<ExtentRecord>,
     progress: &mut Progress,
-) -> Result<()> {
+) -> Result<Vec<ExtentRecord>> {
     if records.is_empty() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     // They were deleted before this list is read: their buckets are in it, or gone.
     let buckets = match list_buckets(cluster).await {
@@ -30,52 +30,56 @@ pub(super) async fn judge(
         Err(error) => {
             tracing::debug!(%device, %error, "deleted extents are kept: nobody can tell");
             progress.kept += records.len() as u64;
-            return Ok(());
+            return Ok(Vec::new());
         }
     };
     let mut wanted = Wanted::new(cluster);
-    let (mut ids, mut bytes) = (Vec::new(), 0);
-    for record in &records {
-        if is_unwanted(&buckets, &mut wanted, record).await {
-            ids.push(record.extent.id);
-            bytes += u64::from(record.extent.length);
+    let (mut ids, mut bytes, mut stay) = (Vec::new(), 0, Vec::new());
+    let count = records.len();
+    for record in records {
+        let id = record.extent.id;
+        match is_wanted(&buckets, &mut wanted, &record).await {
+            Ok(false) => {
+                ids.push(id);
+                bytes += u64::from(record.extent.length);
+            }
+            Ok(true) => {
+                tracing::warn!(extent = %id, "an extent that was deleted is wanted: it is kept");
+                stay.push(record);
+            }
+            Err(error) => {
+                tracing::debug!(extent = %id, %error, "an extent is kept: nobody can tell");
+            }
         }
     }
-    progress.kept += (records.len() - ids.len()) as u64;
+    progress.kept += (count - ids.len()) as u64;
     if ids.is_empty() {
-        return Ok(());
+        return Ok(stay);
     }
     in_time(cluster.node(device)?.delete_extents(device, &ids)).await?;
     tracing::info!(%device, extents = ids.len(), "deleted extents that others were told to delete");
     progress.done += ids.len() as u64;
     progress.freed += ids.len() as u64;
     progress.freed_bytes += bytes;
-    Ok(())
+    Ok(stay)
 }
 
-async fn is_unwanted(
+/// Whether the index wants an extent, by its owner's word; `buckets` were listed after it was met.
+///
+/// # Errors
+/// When nobody can tell.
+pub(crate) async fn is_wanted(
     buckets: &HashMap<BucketId, Known>,
     wanted: &mut Wanted<'_>,
     record: &ExtentRecord,
-) -> bool {
+) -> Result<bool> {
     let owner = &record.owner;
-    let Some(known) = buckets.get(&owner.bucket) else { return true };
+    let Some(known) = buckets.get(&owner.bucket) else { return Ok(false) };
     let claim = Claim {
         bucket: owner.bucket,
         shard: shard_of(owner.key.as_bytes(), known.shards),
         key: owner.key.clone(),
         upload: owner.upload,
     };
-    let id: ExtentId = record.extent.id;
-    match wanted.extents(&claim).await {
-        Ok(extents) if extents.contains(&id) => {
-            tracing::warn!(extent = %id, "an extent that was deleted is wanted: it is kept");
-            false
-        }
-        Ok(_) => true,
-        Err(error) => {
-            tracing::debug!(extent = %id, %error, "an extent is kept: nobody can tell");
-            false
-        }
-    }
+    Ok(wanted.extents(&claim).await?.contains(&record.named()))
 }

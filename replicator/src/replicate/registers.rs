@@ -8,6 +8,8 @@
 //! partitions that are another's, with something in them ──▶ strays
 //! ```
 //!
+//! What is left of buckets that are gone is nobody's difference: it goes (rule M2).
+//!
 //! A pass over devices that agree costs one call for each batch of partitions and peer. Only devices
 //! with votes are compared: what one without them lacks is the business of the sync.
 
@@ -23,10 +25,11 @@ use martlet_protocol::tree::{Span, Sum};
 use martlet_protocol::{Clock, DeviceId, Error, Partition, Result, StampSource};
 use tokio::time::Instant;
 
-use super::compare::Task;
+use super::compare::{Differing, Task};
 use super::mend::Mender;
 use super::strays::strays;
 use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
+use crate::collect::gone::Buckets;
 use crate::worker::{Progress, Worker};
 
 /// Partitions whose sums are asked for at a time, at most.
@@ -48,6 +51,8 @@ pub struct ReplicateRegisters {
     next: u32,
     batch: u32,
     tasks: VecDeque<Task>,
+    /// Which buckets there are, as far as this pass has asked.
+    buckets: Buckets,
     /// What this pass found and could not mend, what the last whole one did, and since when
     /// something differs.
     pass: Pass,
@@ -107,6 +112,7 @@ impl ReplicateRegisters {
             next: 0,
             batch: BATCH_MAX,
             tasks: VecDeque::new(),
+            buckets: Buckets::default(),
             pass: Pass::default(),
             left: 0,
             since_ms: None,
@@ -191,7 +197,13 @@ impl ReplicateRegisters {
                 for look in next.into_iter().rev() {
                     self.tasks.push_front(Task::Pair { device, peer, look });
                 }
-                Ok(mender.mend_all(device, peer, found).await)
+                let (now_ms, pair) = (self.clock.now_ms(), [device, peer]);
+                let of =
+                    |it: &Differing| it.mine.max(it.theirs).map(|order| (it.key.bucket, order));
+                let (found, purged) = self.buckets.purge(cluster, now_ms, &pair, found, of).await;
+                let mut progress = mender.mend_all(device, peer, found).await;
+                progress.done += purged;
+                Ok(progress)
             }
         }
     }
@@ -204,6 +216,7 @@ impl ReplicateRegisters {
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
         if ended {
             let pass = std::mem::take(&mut self.pass);
+            self.buckets = Buckets::default();
             self.left = pass.left;
             if pass.left + pass.found == 0 {
                 self.since_ms = None;

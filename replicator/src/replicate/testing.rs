@@ -42,6 +42,17 @@ impl Many {
         id: ExtentId,
         key: &str,
     ) -> ExtentRef {
+        self.extent_under(POLICY, devices, id, key).await
+    }
+
+    /// The same under another policy.
+    pub(crate) async fn extent_under(
+        &self,
+        policy: PolicyId,
+        devices: &[DeviceId],
+        id: ExtentId,
+        key: &str,
+    ) -> ExtentRef {
         let owner = Owner {
             bucket: BUCKET,
             key: key.into(),
@@ -59,7 +70,7 @@ impl Many {
                 owner: owner.clone(),
                 length: None,
                 birth_ms: None,
-                layout: Layout::default(),
+                layout: Layout { policy, stripe: None },
             };
             written = self.memory(*device).write_extent(*device, new, body).await.ok();
         }
@@ -127,8 +138,16 @@ impl Many {
 
     /// An object that wants these extents, on its primaries.
     pub(crate) async fn commit(&self, key: &str, extents: Vec<ExtentRef>) {
+        self.commit_body(
+            key,
+            Body::Extents(Manifest { policy: POLICY, extents, parts: Vec::new() }),
+        )
+        .await;
+    }
+
+    /// An object of these bytes, on its primaries.
+    pub(crate) async fn commit_body(&self, key: &str, body: Body) {
         let register = RegisterKey::object(BUCKET, 16, key);
-        let body = Body::Extents(Manifest { policy: POLICY, extents, parts: Vec::new() });
         let made = write(&register, self.stamps.issue(), 16, body);
         for device in self.primaries(&register) {
             let reply = self.memory(device).write(device, made.clone()).await.unwrap();

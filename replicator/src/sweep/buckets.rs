@@ -8,7 +8,7 @@ use martlet_protocol::backend::{ListRequest, ListStart};
 use martlet_protocol::entry::Value;
 use martlet_protocol::key::index_placement;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
-use martlet_protocol::{BucketId, DeviceId, Error, PolicyId, RegisterKind, Result, Shard};
+use martlet_protocol::{BucketId, DeviceId, Error, RegisterKind, Result, Shard};
 
 use crate::cluster::Cluster;
 use crate::wanted::{Source, list};
@@ -21,8 +21,6 @@ const PAGE: usize = 1000;
 pub(crate) struct Known {
     /// The shards of its index.
     pub(crate) shards: u16,
-    /// Where its extents lie.
-    pub(crate) policy: PolicyId,
 }
 
 /// The buckets that any primary of the root bucket's shards, or any hint, knows.
@@ -45,7 +43,7 @@ pub(crate) async fn list_buckets(cluster: &Cluster) -> Result<HashMap<BucketId, 
     for (source, device, shards) in hints.chain(primaries) {
         for (_, entry) in list(cluster, source, device, of_root(shards, term)).await? {
             if let Value::Bucket(bucket) = entry.value {
-                let known = Known { shards: bucket.index_shards, policy: bucket.policy };
+                let known = Known { shards: bucket.index_shards };
                 buckets.insert(bucket.id, known);
             }
         }

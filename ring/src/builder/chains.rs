@@ -20,7 +20,7 @@ const SEARCHES_MAX: usize = 200_000;
 /// How a search came to a device: which replica it would get.
 type Link = Option<Replica>;
 
-impl State<'_> {
+impl State {
     /// Makes chains until there are no more, or the searches are used up. Says whether it made any.
     pub(super) fn chains(&mut self, scope: Scope) -> bool {
         let mut searches_left = SEARCHES_MAX;

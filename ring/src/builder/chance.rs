@@ -26,9 +26,9 @@ impl Chance {
 
     /// All partitions of a ring once, in an order that looks like none.
     pub(super) fn walk(&mut self, part_power: u8) -> impl Iterator<Item = u32> + use<> {
-        let mask = (1u32 << part_power) - 1;
+        let count = 1u32 << part_power;
         let (start, key) = (self.below(u32::MAX), self.next());
-        (0..=mask).map(move |step| scatter(step.wrapping_add(start) & mask, part_power, key))
+        (0..count).map(move |step| scatter(step.wrapping_add(start) & (count - 1), part_power, key))
     }
 }
 

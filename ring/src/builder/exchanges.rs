@@ -6,7 +6,7 @@
 use super::state::{Replica, State};
 use crate::table::NOBODY;
 
-impl State<'_> {
+impl State {
     /// Lets replicas on devices over their quotas move in the place of those that left devices now
     /// below. Ends for lack of them, since each lowers the excess.
     pub(super) fn exchange(&mut self) {
@@ -14,7 +14,9 @@ impl State<'_> {
             if self.excess == 0 {
                 return;
             }
-            if let Some(mover) = self.only_mover(partition) {
+            if self.has_over(partition)
+                && let Some(mover) = self.only_mover(partition)
+            {
                 self.exchange_with(mover);
             }
         }

@@ -65,6 +65,7 @@ struct MoveBatch {
 
 /// Partitions in one line of the assignment.
 const LINE_PARTITIONS: u32 = 64;
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 impl Builder {
     /// The builder as its file holds it.
@@ -182,7 +183,7 @@ impl BuilderFile {
             removed,
             drains: self.drains,
             table,
-            moves: self.moves.iter().flat_map(|batch| begun(batch, self.epoch)).collect(),
+            moves: all_begun(&self.moves, self.epoch),
             changed: self.changed_since_rebalance,
             history: self.history,
             ..Builder::create(self.settings, [0; 16])?
@@ -233,6 +234,13 @@ fn batches(moves: &[Begun]) -> Vec<MoveBatch> {
         .collect()
 }
 
+/// The moves of all batches in their order.
+fn all_begun(batches: &[MoveBatch], epoch: u64) -> Vec<Begun> {
+    let mut all: Vec<Begun> = batches.iter().flat_map(|batch| begun(batch, epoch)).collect();
+    all.sort_by_key(|begun| begun.replica);
+    all
+}
+
 fn begun(batch: &MoveBatch, epoch: u64) -> Vec<Begun> {
     let change = batch.change.unwrap_or(epoch);
     let begun = |&(partition, replica, previous): &(u32, u8, u32)| {
@@ -243,17 +251,17 @@ fn begun(batch: &MoveBatch, epoch: u64) -> Vec<Begun> {
 }
 
 fn table_to_lines(table: &Table) -> Vec<String> {
-    use std::fmt::Write;
     let mut lines = Vec::new();
     for (partition, row) in table.rows() {
         if partition % LINE_PARTITIONS == 0 {
-            lines.push(String::new());
+            lines.push(String::with_capacity(LINE_PARTITIONS as usize * (row.len() * 4 + 1)));
         } else if let Some(line) = lines.last_mut() {
             line.push(' ');
         }
         let line = lines.last_mut().expect("one was just pushed");
         for slot in row {
-            write!(line, "{slot:04x}").expect("a string takes all that is written");
+            let digit = |shift: u16| char::from(DIGITS[usize::from(slot >> shift & 0xf)]);
+            line.extend([digit(12), digit(8), digit(4), digit(0)]);
         }
     }
     lines

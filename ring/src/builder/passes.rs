@@ -34,7 +34,7 @@ struct Spread {
     is_faulty: bool,
 }
 
-impl State<'_> {
+impl State {
     pub(super) fn may_touch(&self, replica: Replica, scope: Scope) -> bool {
         match scope {
             Scope::Free => self.is_free(replica),
@@ -163,7 +163,11 @@ impl State<'_> {
             if self.excess == 0 {
                 return;
             }
-            for replica in self.replicas_from_any(partition) {
+            let replicas = self.replicas_from_any(partition);
+            if !self.has_over(partition) {
+                continue;
+            }
+            for replica in replicas {
                 if self.is_over(self.slot(replica))
                     && self.may_touch(replica, scope)
                     && let Some(taker) = self.find(replica, Whose::Needs, Strictness::Bounds)
@@ -182,7 +186,11 @@ impl State<'_> {
             if self.excess == 0 || offers.of(super::tree::ROOT) == 0 {
                 return;
             }
-            for replica in self.replicas_from_any(partition) {
+            let replicas = self.replicas_from_any(partition);
+            if !self.has_over(partition) {
+                continue;
+            }
+            for replica in replicas {
                 let holder = self.slot(replica);
                 if !self.is_over(holder) || !self.may_touch(replica, scope) {
                     continue;

@@ -1,7 +1,5 @@
 //! A rebalance: the assignment follows the devices.
 
-use std::collections::BTreeMap;
-
 use martlet_protocol::Partition;
 use serde::Serialize;
 
@@ -125,15 +123,8 @@ impl Builder {
         for begun in &self.moves {
             locked[begun.replica.partition.0 as usize] = true;
         }
-        let problem = Problem {
-            devices: &self.devices,
-            removed: &self.removed,
-            replicas: self.settings.replicas,
-            overload: self.settings.overload,
-            locked: &locked,
-            seed: occasion.seed,
-        };
-        let Solution { table, moved, placed, is_final } = problem.solve(shaped.clone());
+        let solution = self.solve(shaped.clone(), &locked, occasion.seed);
+        let Solution { table, moved, placed, is_final } = solution;
         let locked = locked.iter().filter(|locked| **locked).count() as u64;
         if self.table.as_ref() != Some(&table) {
             self.change += 1;
@@ -143,6 +134,18 @@ impl Builder {
         self.forget_removed();
         self.follow_handoff_unit();
         Step { moved, placed, locked, is_final }
+    }
+
+    fn solve(&self, shaped: Table, locked: &[bool], seed: u64) -> Solution {
+        let problem = Problem {
+            devices: &self.devices,
+            removed: &self.removed,
+            replicas: self.settings.replicas,
+            overload: self.settings.overload,
+            locked,
+            seed,
+        };
+        problem.solve(shaped)
     }
 
     /// The assignment in the shape that the number of replicas asks for.
@@ -160,34 +163,31 @@ impl Builder {
     }
 
     fn note_moves(&mut self, before: &Table, after: &Table, now_ms: u64) {
-        let mut known: BTreeMap<(Partition, u8), Begun> = self
-            .moves
-            .iter()
-            .map(|begun| ((begun.replica.partition, begun.replica.replica), *begun))
-            .collect();
+        // Both lie in the order of partitions and replicas.
+        let mut known = std::mem::take(&mut self.moves).into_iter().peekable();
         for (partition, row) in after.rows() {
-            let places = before.row(partition).iter().zip(row).enumerate();
-            for (column, (&from, &to)) in places.filter(|(_, (from, to))| from != to) {
-                if from == NOBODY {
-                    continue;
-                }
+            for (column, (&from, &to)) in before.row(partition).iter().zip(row).enumerate() {
                 let replica = u8::try_from(column).expect("at most 64 replicas");
                 let key = (Partition(partition), replica);
+                let earlier =
+                    known.next_if(|begun| (begun.replica.partition, begun.replica.replica) == key);
+                if from == to || from == NOBODY {
+                    self.moves.extend(earlier);
+                    continue;
+                }
                 // A replica that moves on before it arrived comes from where it was before that;
                 // unless it goes back there: by then that device may have let go of it, and has
                 // to be treated as new.
                 let (from, to) = (usize::from(from), usize::from(to));
-                let previous = known
-                    .get(&key)
+                let previous = earlier
                     .map(|begun| begun.replica.previous)
                     .filter(|previous| *previous != self.devices[to].id)
                     .unwrap_or(self.devices[from].id);
                 let change = self.change;
                 let replica = Move { partition: key.0, replica, previous, change };
-                known.insert(key, Begun { replica, at_ms: now_ms });
+                self.moves.push(Begun { replica, at_ms: now_ms });
             }
         }
-        self.moves = known.into_values().collect();
     }
 
     /// Takes removed devices, which hold nothing any more, out of the list and the slots.
@@ -232,10 +232,10 @@ impl Builder {
             return 0;
         }
         let mut ahead = self.clone();
+        ahead.moves.clear();
         for count in 0..AHEAD_MAX {
-            ahead.moves.clear();
             let draining = !ahead.drains.is_empty();
-            let step = ahead.step(occasion);
+            let step = ahead.step_ahead(occasion.seed);
             if step.moved == 0 && !draining {
                 return count;
             }
@@ -244,6 +244,16 @@ impl Builder {
             }
         }
         AHEAD_MAX
+    }
+
+    /// A step of which only the assignment is wanted, and that finds all moves done.
+    fn step_ahead(&mut self, seed: u64) -> Solution {
+        self.step_drains();
+        let shaped = self.shaped_table();
+        let solution = self.solve(shaped, &vec![false; 1 << self.settings.part_power], seed);
+        self.table = Some(solution.table.clone());
+        self.forget_removed();
+        solution
     }
 
     /// The ring as a rebalance would make it, and its report; nothing changes.

@@ -67,11 +67,13 @@ impl Rules {
     pub(super) fn faults(&self, row: &[u16]) -> u32 {
         let mut faults = 0;
         for (at, &slot) in row.iter().enumerate().filter(|(_, slot)| **slot != NOBODY) {
-            let path = self.tree.paths[usize::from(slot)];
+            let path = &self.tree.paths[usize::from(slot)];
             for (level, &element) in path.iter().enumerate().skip(1) {
                 // The replica is the n-th of its element: one fault for each beyond the most.
-                let before = self.count(&row[..at], level, element);
-                faults += u32::from(before >= self.bounds[element as usize].most);
+                let most = self.bounds[element as usize].most;
+                let is_beyond =
+                    at >= usize::from(most) && self.count(&row[..at], level, element) >= most;
+                faults += u32::from(is_beyond);
             }
         }
         faults + self.musts[ROOT as usize].iter().map(|must| self.lack(row, *must)).sum::<u32>()

@@ -54,7 +54,7 @@ impl Problem<'_> {
         let total = u32::try_from(table.replicas_total()).expect("at most 2^24 times 64 replicas");
         let quotas = quotas(&targets, &tree, table.parts(), total, &held);
         let rules = Rules::new(tree, targets.bounds());
-        let mut state = State::new(rules, table, self.locked, quotas, Chance::new(self.seed));
+        let mut state = State::new(rules, table, self.locked, &quotas, Chance::new(self.seed));
         let is_final = state.run();
         Solution { moved: state.departures(), placed, is_final, table: state.into_table() }
     }

@@ -14,24 +14,24 @@ pub(super) struct Replica {
     pub(super) column: usize,
 }
 
+/// No replica of the partition that has a holder may leave it.
+const FIXED: u8 = 0x80;
+
 /// The assignment while it is being changed.
-pub(super) struct State<'a> {
+pub(super) struct State {
     pub(super) rules: Rules,
     pub(super) table: Table,
     /// The assignment before, with nobody in the place of removed devices.
     origin: Table,
-    /// Partitions of which no replica may move that has a holder.
-    locked: &'a [bool],
     /// Replicas whose move costs nothing: those that had nobody, or have left who held them.
     free: u64,
-    /// For each partition, how many replicas that had a holder have left it: at most one.
+    /// For each partition, how many replicas that had a holder have left it: at most one. Or
+    /// [`FIXED`]: the partition is locked, or some replica had nobody. Then those that have a holder
+    /// stay where they are until the new one is there, so that never more than the lost ones are
+    /// missing.
     departed: Vec<u8>,
-    /// Partitions in which some replica had nobody: those that have a holder stay where they are
-    /// until the new one is there, so that never more than the lost ones are missing.
-    bare: Vec<bool>,
-    /// What each device holds and should hold, by element.
-    held: Vec<u32>,
-    quotas: Vec<u32>,
+    /// How much more than its quota each device holds, by slot.
+    surplus: Vec<i32>,
     /// Who holds less than its quota.
     pub(super) needs: Needs,
     /// Everyone, by quota: for replicas that nobody needs.
@@ -41,49 +41,36 @@ pub(super) struct State<'a> {
     pub(super) chance: Chance,
 }
 
-impl<'a> State<'a> {
+impl State {
     pub(super) fn new(
         rules: Rules,
         table: Table,
-        locked: &'a [bool],
-        quotas: Vec<u32>,
+        locked: &[bool],
+        quotas: &[u32],
         chance: Chance,
     ) -> Self {
-        let mut held = vec![0; rules.tree.elements.len()];
+        let mut held = vec![0; rules.tree.paths.len()];
         for (_, row) in table.rows() {
             for &slot in row.iter().filter(|slot| **slot != NOBODY) {
-                held[rules.tree.leaf(slot) as usize] += 1;
+                held[usize::from(slot)] += 1;
             }
         }
         let (mut needs, mut everyone) = (Needs::new(&rules.tree), Needs::new(&rules.tree));
-        let mut excess = 0;
+        let (mut excess, mut surplus) = (0, vec![0; held.len()]);
         for leaf in rules.tree.level(LEAF) {
-            let path = &rules.tree.paths[usize::from(rules.tree.element(leaf).slot)];
-            let (has, quota) = (held[leaf as usize], quotas[leaf as usize]);
+            let slot = usize::from(rules.tree.element(leaf).slot);
+            let path = &rules.tree.paths[slot];
+            let (has, quota) = (held[slot], quotas[leaf as usize]);
             needs.raise(&rules.tree, path, quota.saturating_sub(has));
             everyone.raise(&rules.tree, path, quota);
             excess += u64::from(has.saturating_sub(quota));
+            surplus[slot] = has.cast_signed() - quota.cast_signed();
         }
-        let departed = vec![0; table.parts() as usize];
-        let bare = bare_partitions(&table);
+        let departed = fixed_partitions(&table, locked);
         let origin = table.clone();
         let nobodies = |row: &[u16]| row.iter().filter(|slot| **slot == NOBODY).count() as u64;
         let free = table.rows().map(|(_, row)| nobodies(row)).sum();
-        Self {
-            rules,
-            table,
-            origin,
-            locked,
-            free,
-            departed,
-            bare,
-            held,
-            quotas,
-            needs,
-            everyone,
-            excess,
-            chance,
-        }
+        Self { rules, table, origin, free, departed, surplus, needs, everyone, excess, chance }
     }
 
     pub(super) fn slot(&self, replica: Replica) -> u16 {
@@ -93,14 +80,19 @@ impl<'a> State<'a> {
     /// Whether a device holds more than its quota.
     #[inline]
     pub(super) fn is_over(&self, slot: u16) -> bool {
-        let leaf = self.rules.tree.leaf(slot) as usize;
-        self.held[leaf] > self.quotas[leaf]
+        self.surplus[usize::from(slot)] > 0
+    }
+
+    /// Whether some replica of a partition is on such a device.
+    #[inline]
+    pub(super) fn has_over(&self, partition: u32) -> bool {
+        self.table.row(partition).iter().any(|slot| self.is_over(*slot))
     }
 
     /// Whether a device holds less than its quota.
     #[inline]
     pub(super) fn is_below(&self, slot: u16) -> bool {
-        self.needs.of(self.rules.tree.leaf(slot)) > 0
+        self.surplus[usize::from(slot)] < 0
     }
 
     /// Who held a replica before; nobody, if that device was removed.
@@ -111,8 +103,7 @@ impl<'a> State<'a> {
 
     /// Whether a replica of a partition has left its device to make room, and no other was lost.
     pub(super) fn has_departed(&self, partition: u32) -> bool {
-        let partition = partition as usize;
-        self.departed[partition] == 1 && !self.bare[partition] && !self.locked[partition]
+        self.departed[partition as usize] == 1
     }
 
     /// Whether moving a replica costs nothing: it had no holder before, or has left it already.
@@ -130,10 +121,7 @@ impl<'a> State<'a> {
     /// Whether a replica may move at all.
     #[inline]
     pub(super) fn is_movable(&self, replica: Replica) -> bool {
-        let partition = replica.partition as usize;
-        let may_depart =
-            !self.locked[partition] && !self.bare[partition] && self.departed[partition] == 0;
-        self.is_free(replica) || may_depart
+        self.departed[replica.partition as usize] == 0 || self.is_free(replica)
     }
 
     /// Gives a replica to another device, or to nobody.
@@ -157,22 +145,22 @@ impl<'a> State<'a> {
     }
 
     fn release(&mut self, slot: u16) {
-        let leaf = self.rules.tree.leaf(slot) as usize;
-        if self.held[leaf] > self.quotas[leaf] {
+        let slot = usize::from(slot);
+        if self.surplus[slot] > 0 {
             self.excess -= 1;
         } else {
-            self.needs.raise(&self.rules.tree, &self.rules.tree.paths[usize::from(slot)], 1);
+            self.needs.raise(&self.rules.tree, &self.rules.tree.paths[slot], 1);
         }
-        self.held[leaf] -= 1;
+        self.surplus[slot] -= 1;
     }
 
     fn receive(&mut self, slot: u16) {
-        let leaf = self.rules.tree.leaf(slot) as usize;
-        self.held[leaf] += 1;
-        if self.held[leaf] > self.quotas[leaf] {
+        let slot = usize::from(slot);
+        self.surplus[slot] += 1;
+        if self.surplus[slot] > 0 {
             self.excess += 1;
         } else {
-            self.needs.lower(&self.rules.tree, &self.rules.tree.paths[usize::from(slot)], 1);
+            self.needs.lower(&self.rules.tree, &self.rules.tree.paths[slot], 1);
         }
     }
 
@@ -213,7 +201,7 @@ impl<'a> State<'a> {
 
     /// Replicas that had a holder and have another now.
     pub(super) fn departures(&self) -> u64 {
-        self.departed.iter().map(|count| u64::from(*count)).sum()
+        self.departed.iter().map(|count| u64::from(*count & !FIXED)).sum()
     }
 
     /// The assignment.
@@ -222,14 +210,16 @@ impl<'a> State<'a> {
     }
 }
 
-/// Which partitions have a replica without a holder beside others that have one. Where nobody
-/// holds anything yet, nothing can go missing.
-fn bare_partitions(table: &Table) -> Vec<bool> {
+/// Partitions that are locked, and those that have a replica without a holder beside others that
+/// have one, are [`FIXED`]. Where nobody holds anything yet, nothing can go missing.
+fn fixed_partitions(table: &Table, locked: &[bool]) -> Vec<u8> {
     let is_bare = |row: &[u16]| {
         let nobody = row.iter().filter(|slot| **slot == NOBODY).count();
         nobody > 0 && nobody < row.len()
     };
-    table.rows().map(|(_, row)| is_bare(row)).collect()
+    let is_fixed = |((_, row), locked): ((u32, &[u16]), &bool)| *locked || is_bare(row);
+    let rows = table.rows().zip(locked);
+    rows.map(|it| if is_fixed(it) { FIXED } else { 0 }).collect()
 }
 
 /// Among whom to look for a taker.

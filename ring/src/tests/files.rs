@@ -149,6 +149,22 @@ fn a_builder_comes_back_as_it_was_written() {
     assert_eq!(Builder::load(&path).unwrap(), fresh);
 }
 
+/// A device that is lost while moves are under way makes a rebalance beside them.
+#[test]
+fn moves_of_several_rebalances_come_back_in_their_order() {
+    let mut builder = eventful();
+    builder.remove(DeviceId(0), true).unwrap();
+    builder.rebalance(Occasion { now_ms: 5_060_000, seed: 3 }).unwrap();
+    let ring = builder.ring().unwrap();
+    let mut changes: Vec<u64> = ring.moves().iter().map(|step| step.change).collect();
+    changes.sort_unstable();
+    changes.dedup();
+    assert_eq!(changes.len(), 2, "moves of two changes are under way");
+    let again = Builder::from_json(&builder.to_json()).unwrap();
+    assert_eq!(again, builder);
+    assert_eq!(again.ring().unwrap().hash(), ring.hash());
+}
+
 /// Floating-point numbers come back with every bit, or the file would call itself changed.
 #[test]
 fn any_weight_comes_back() {

@@ -48,6 +48,17 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
     ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
 
+/// Names the storage policy of a bucket that is made, and of nothing else.
+const STORAGE_POLICY: &str = "x-martlet-storage-policy";
+
+/// Refuses headers that ask an operation for what another one does.
+pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+    if operation != "CreateBucket" && headers.contains_key(STORAGE_POLICY) {
+        return Err(Refusal::not_implemented(STORAGE_POLICY));
+    }
+    Ok(())
+}
+
 /// Refuses headers that ask for more than there is.
 pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
     for name in headers.keys() {
@@ -138,6 +149,16 @@ mod tests {
         ] {
             assert_eq!(check_one(name, value), Ok(()), "{name}");
         }
+    }
+
+    #[test]
+    fn a_storage_policy_is_for_buckets_to_be_made() {
+        let mut headers = HeaderMap::new();
+        assert!(check_operation("PutObject", &headers).is_ok());
+        headers.insert(STORAGE_POLICY, HeaderValue::from_static("ec"));
+        assert!(check_operation("CreateBucket", &headers).is_ok());
+        let refusal = check_operation("PutObject", &headers).unwrap_err();
+        assert_eq!(refusal.code, Code::NotImplemented);
     }
 
     #[test]

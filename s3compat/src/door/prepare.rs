@@ -129,6 +129,7 @@ impl Gate {
         hoist(&query, mechanism, headers)?;
         let operation = operation(method, &target, &query, headers, mechanism)?;
         features::check(method, headers)?;
+        features::check_operation(operation.name, headers)?;
         let plan = self.plan(operation, authenticated.payload, headers)?;
         let inner_uri = rewrite(uri, &target, &query, mechanism)?;
         if let Some(inner_uri) = inner_uri {

@@ -1,5 +1,7 @@
 //! CreateBucket, `HeadBucket`, DeleteBucket, ListBuckets, `GetBucketLocation`.
 
+use http::{HeaderMap, HeaderName, HeaderValue};
+use martlet_protocol::entry::Bucket as StoredBucket;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_proxy::{Error, NamedBucket, NewBucket};
 use s3s::dto::{
@@ -12,8 +14,11 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::{Operations, lenient, owner};
 use crate::attributes::wire_time;
+use crate::consistency::one;
 use crate::errors::s3_error;
 
+/// The storage policy of a bucket: asked for when it is made, and said of it.
+pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
 /// Buckets in one page of ListBuckets, as in S3.
 const BUCKETS_MAX: usize = 10_000;
 /// What tokens of ListBuckets are for: no bucket has an empty name.
@@ -33,11 +38,13 @@ impl Operations {
             return Err(s3_error!(NotImplemented, "Object lock is not implemented"));
         }
         self.check_location(input.create_bucket_configuration.as_ref())?;
-        let new = NewBucket { owner: owner.clone(), index_shards: INDEX_SHARDS_DEFAULT };
+        let policy = one(&request.headers, &STORAGE_POLICY)?.map(str::to_owned);
+        let new = NewBucket { owner: owner.clone(), index_shards: INDEX_SHARDS_DEFAULT, policy };
         match self.store.create_bucket(&input.bucket, new).await {
-            Ok(_) => {
+            Ok(bucket) => {
                 let location = Some(format!("/{}", input.bucket));
-                Ok(S3Response::new(CreateBucketOutput { location }))
+                let headers = self.policy_header(&bucket);
+                Ok(S3Response::with_headers(CreateBucketOutput { location }, headers))
             }
             Err(Error::BucketExists { owner: holder }) if holder == owner => Err(s3_error!(
                 BucketAlreadyOwnedByYou,
@@ -67,9 +74,17 @@ impl Operations {
         &self,
         request: S3Request<HeadBucketInput>,
     ) -> S3Result<S3Response<HeadBucketOutput>> {
-        self.store.bucket(&request.input.bucket).await.map_err(s3_error)?;
+        let bucket = self.store.bucket(&request.input.bucket).await.map_err(s3_error)?;
         let bucket_region = Some(self.region.to_string());
-        Ok(S3Response::new(HeadBucketOutput { bucket_region, ..Default::default() }))
+        let output = HeadBucketOutput { bucket_region, ..Default::default() };
+        Ok(S3Response::with_headers(output, self.policy_header(&bucket)))
+    }
+
+    /// The name of a bucket's storage policy, as far as there is a ring that says it.
+    fn policy_header(&self, bucket: &StoredBucket) -> HeaderMap {
+        let cluster = self.store.cluster();
+        let name = cluster.policy_name(bucket.policy).map(HeaderValue::from_str);
+        name.and_then(Result::ok).map(|name| (STORAGE_POLICY, name)).into_iter().collect()
     }
 
     pub(super) async fn delete_bucket(

@@ -12,7 +12,8 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::access::owns;
 use super::{Operations, lenient, no_version, owner};
 use crate::attributes::{
-    from_request, names_redirect, names_storage_class, stamp_headers, tags_of, wire_etag, wire_time,
+    from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
+    wire_etag, wire_time,
 };
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::errors::s3_error;
@@ -39,6 +40,7 @@ impl Operations {
             source_conditions: lenient.source_conditions.clone(),
             attributes: new_metadata.then_some(attributes),
             tags: if new_tags { Some(tags_of(headers)?.unwrap_or_default()) } else { None },
+            storage_class: storage_class_of(headers)?,
             checksum: checksums::asked(headers)?,
             conditions: lenient.write_conditions()?,
         };

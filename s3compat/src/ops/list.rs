@@ -5,13 +5,13 @@ use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{ListObjects, ObjectPage};
 use s3s::dto::{
     CommonPrefix, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
-    Object, ObjectStorageClass, Owner,
+    Object, Owner,
 };
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::encoding::Encoding;
 use super::{Operations, limit, wire_count, wire_owner, wire_size};
-use crate::attributes::{STANDARD, wire_etag, wire_time};
+use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 
@@ -157,6 +157,6 @@ fn wire_object(key: String, object: &Stored, owner: Option<Owner>) -> Object {
         owner,
         restore_status: None,
         size: Some(wire_size(object.size)),
-        storage_class: Some(ObjectStorageClass::from_static(STANDARD)),
+        storage_class: Some(wire_class(object.attributes.storage_class.as_deref()).into()),
     }
 }

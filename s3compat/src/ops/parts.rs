@@ -4,8 +4,8 @@ use martlet_protocol::entry::{ChecksumAlgorithm, ETag as StoredETag, Part as Sto
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{CopyPart, ReadConditions, Selection};
 use s3s::dto::{
-    CopyPartResult, Initiator, ListPartsInput, ListPartsOutput, Part, StorageClass,
-    UploadPartCopyInput, UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
+    CopyPartResult, Initiator, ListPartsInput, ListPartsOutput, Part, UploadPartCopyInput,
+    UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
@@ -14,7 +14,7 @@ use super::copy::copy_source;
 use super::multipart::{part_number, upload_id};
 use super::write::incoming;
 use super::{Operations, lenient, limit, owner, wire_count, wire_owner, wire_size};
-use crate::attributes::{STANDARD, wire_etag, wire_time};
+use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 use crate::lenient::parse_range;
@@ -111,7 +111,7 @@ impl Operations {
             part_number_marker: Some(marker),
             next_part_number_marker: i32::try_from(last).ok(),
             parts: Some(page.parts.iter().map(|(number, part)| wire_part(*number, part)).collect()),
-            storage_class: Some(StorageClass::from_static(STANDARD)),
+            storage_class: Some(wire_class(page.upload.storage_class.as_deref()).into()),
             ..Default::default()
         }))
     }

@@ -5,13 +5,13 @@ use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{ListUploads, UploadInfo, UploadPage};
 use s3s::dto::{
     CommonPrefix, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput,
-    MultipartUpload, Owner, StorageClass,
+    MultipartUpload, Owner,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::encoding::Encoding;
 use super::{Operations, limit, owner, wire_count, wire_owner};
-use crate::attributes::{STANDARD, wire_time};
+use crate::attributes::{wire_class, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 
@@ -87,7 +87,7 @@ fn wire_upload(upload: UploadInfo, encoding: Encoding, owner: &Owner) -> Multipa
         initiator: Some(Initiator { id: owner.id.clone(), display_name: owner.id.clone() }),
         key: Some(encoding.write(upload.key)),
         owner: Some(owner.clone()),
-        storage_class: Some(StorageClass::from_static(STANDARD)),
+        storage_class: Some(wire_class(upload.storage_class.as_deref()).into()),
         upload_id: Some(upload.id.to_string()),
     }
 }

@@ -10,5 +10,6 @@ mod copies;
 mod listings;
 mod multipart;
 mod objects;
+mod policies;
 mod tags;
 mod world;

@@ -35,12 +35,18 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::with_policies(Vec::new())
+    }
+
+    /// A world with other policies over its device besides the first.
+    pub(crate) fn with_policies(others: Vec<Arc<Ring>>) -> Self {
         let clock = Arc::new(ManualClock::at(NOW_MS));
         let device = DeviceId(1);
         let node = Arc::new(MemoryBackend::new(clock.clone(), [device]));
         let ring = Arc::new(Ring::of_devices(PolicyId(0), 1, &[in_ring(device)]).unwrap());
         let nodes = HashMap::from([(device, node.clone() as Arc<dyn Backend>)]);
-        let cluster = Cluster::new(ring.clone(), vec![ring], nodes).unwrap();
+        let data = std::iter::once(ring.clone()).chain(others).collect();
+        let cluster = Cluster::new(ring, data, nodes).unwrap();
         let options = StoreOptions { part_bytes_min: PART_BYTES_MIN, ..StoreOptions::default() };
         let store = ObjectStore::new(cluster, clock.clone(), options);
         let secret = Secret::new(SECRET);

@@ -22,6 +22,13 @@ pub(crate) fn census(report: &CensusReport) -> String {
         text,
         "{partitions} partitions; {moving} replicas moving, as far as the rings say; {hints} hints"
     );
+    if report.lost > 0 {
+        let _ = writeln!(
+            text,
+            "{} extents are LOST: fewer fragments of them are left than it takes",
+            report.lost
+        );
+    }
     for device in &report.silent {
         let _ = writeln!(text, "device {device} does not answer");
     }
@@ -50,6 +57,7 @@ mod tests {
         let tally = Tally { things: 10, copies: 29, missing: 1, ..Tally::default() };
         let report = CensusReport {
             registers: tally,
+            lost: 2,
             silent: vec![DeviceId(4)],
             findings: vec!["d4 lacks a register".into()],
             ..CensusReport::default()
@@ -57,6 +65,7 @@ mod tests {
         let text = census(&report);
         for words in [
             "registers      10      29        1       0      0",
+            "2 extents are LOST: fewer fragments",
             "device d4 does not answer",
             "  d4 lacks a register",
             "NOT CLEAN",

@@ -104,8 +104,11 @@ pub(crate) fn extents(object: &ObjectExtents) -> String {
 
 /// What is set about a bucket.
 pub(crate) fn bucket(line: &BucketLine) -> String {
-    let BucketLine { bucket, id, index_shards, consistency } = line;
-    format!("{bucket}: consistency {consistency}, id {id}, {index_shards} shards\n")
+    let BucketLine { bucket, id, index_shards, consistency, storage_policy } = line;
+    format!(
+        "{bucket}: consistency {consistency}, storage policy {storage_policy}, id {id}, \
+         {index_shards} shards\n"
+    )
 }
 
 #[cfg(test)]

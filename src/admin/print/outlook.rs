@@ -13,13 +13,14 @@ pub(crate) fn capacity(capacity: &Capacity) -> String {
     let mut rows = vec![heads.into_iter().map(str::to_owned).collect::<Vec<_>>()];
     rows.extend(capacity.devices.iter().map(device));
     let mut text = table(&rows, &[3, 4, 6, 7, 8, 9, 10, 11]);
-    let Capacity { total_bytes, used_bytes, extent_bytes, replicas, .. } = capacity;
+    let Capacity { total_bytes, used_bytes, extent_bytes, .. } = capacity;
     let _ = writeln!(
         text,
-        "\nall devices: {} of {} used, {} of it extents; {replicas} copies of everything",
+        "\nall devices: {} of {} used, {} of it extents; {} of everything",
         size(*used_bytes),
         size(*total_bytes),
         size(*extent_bytes),
+        keeps(capacity),
     );
     let _ = writeln!(
         text,
@@ -34,6 +35,13 @@ pub(crate) fn capacity(capacity: &Capacity) -> String {
         let _ = writeln!(text, "WARNING {warning}");
     }
     text
+}
+
+fn keeps(capacity: &Capacity) -> String {
+    match capacity.redundancy.as_str() {
+        "" | "replicated" => format!("{} copies", capacity.replicas),
+        code => format!("{} fragments ({code})", capacity.replicas),
+    }
 }
 
 fn device(device: &DeviceCapacity) -> Vec<String> {

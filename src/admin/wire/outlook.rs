@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Capacity {
     pub(crate) devices: Vec<DeviceCapacity>,
-    /// Copies of everything that is written.
+    /// Copies, or fragments, of everything that is written under the first policy.
     pub(crate) replicas: u64,
+    /// `replicated`, or the code of the first policy.
+    #[serde(default)]
+    pub(crate) redundancy: String,
     pub(crate) total_bytes: u64,
     pub(crate) used_bytes: u64,
     pub(crate) extent_bytes: u64,

@@ -121,7 +121,7 @@ fn no_node_holds_two_copies_of_a_byte() {
     let rooms = |used: &[u64]| {
         let devices: Vec<DeviceCapacity> =
             (0u32..).zip(used).map(|(id, used)| line(&told(id, *used), Share::default())).collect();
-        until_all_full(&devices, 3) / GIB
+        until_all_full(&devices, 3, 1) / GIB
     };
     assert_eq!(rooms(&[0, 0, 0]), 90);
     assert_eq!(rooms(&[0, 0, 80]), 10);
@@ -129,4 +129,28 @@ fn no_node_holds_two_copies_of_a_byte() {
     assert_eq!(rooms(&[0, 0, 80, 80]), 20);
     // Two nodes for three copies: devices count.
     assert_eq!(rooms(&[0, 0]), 0);
+}
+
+#[test]
+fn a_policy_of_fragments_writes_a_part_of_everything_to_each_device() {
+    let node = |id: u32| martlet_ring::Device {
+        id: DeviceId(id),
+        region: 1,
+        zone: 1,
+        node: martlet_ring::Node { name: format!("n{}", id + 1), address: String::new() },
+        name: "d1".into(),
+        weight: 1.0,
+        meta: String::new(),
+    };
+    let code = Redundancy::erasure(2, 1).unwrap();
+    let ring = Ring::of_code(martlet_protocol::PolicyId(1), "ec", code, &[0, 1, 2].map(node));
+    let ring = Arc::new(ring.unwrap());
+    let devices = [told(0, 30), told(1, 30), told(2, 30)];
+    let capacity = project(std::slice::from_ref(&ring), &devices, Vec::new());
+    assert_eq!((capacity.replicas, capacity.redundancy.as_str()), (3, "2+1"));
+    // Rooms of 60 GiB each, and half of everything for each.
+    assert!(close(capacity.writable_until_first_full_bytes, 120));
+    assert!(close(capacity.writable_until_all_full_bytes, 120));
+    let copies = project(&[next(&mut builder(0, 3)), ring], &devices, Vec::new());
+    assert!(close(copies.writable_until_all_full_bytes, 60), "the first policy counts");
 }

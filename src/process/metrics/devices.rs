@@ -85,7 +85,7 @@ const DEVICE_FIGURES: [Figure<DeviceMetrics>; 26] = [
     }),
 ];
 
-const WORKER_FIGURES: [Figure<WorkerStatus>; 15] = [
+const WORKER_FIGURES: [Figure<WorkerStatus>; 16] = [
     Figure("worker_steps", "Steps taken", Rises, |worker| worker.steps),
     Figure("worker_failures", "Steps that failed", Rises, |worker| worker.failures),
     Figure("worker_yields", "Times it stepped back for clients", Rises, |worker| worker.yields),
@@ -99,6 +99,9 @@ const WORKER_FIGURES: [Figure<WorkerStatus>; 15] = [
     }),
     Figure("worker_copied_bytes", "Bytes of copies of extents", Rises, |worker| {
         worker.totals.copied_bytes
+    }),
+    Figure("worker_read_bytes", "Bytes read to make lost fragments again", Rises, |worker| {
+        worker.totals.read_bytes
     }),
     Figure("worker_repaired", "Registers brought to replicas that lacked them", Rises, |worker| {
         worker.totals.repaired

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::papers::Authority;
 use super::{Member, Plan, Role};
 use crate::image::Image;
 use crate::network::{Host, Network};
@@ -48,6 +49,8 @@ impl Place {
 pub(super) struct Build<'a> {
     pub(super) plan: &'a Plan,
     pub(super) place: Place,
+    /// Who gives members their papers, where they speak TLS.
+    pub(super) authority: Option<&'a Authority>,
     pub(super) folder: &'a Path,
     /// What nodes are put on, as far as it goes.
     pub(super) disks: std::vec::IntoIter<Image>,
@@ -66,16 +69,17 @@ impl Build<'_> {
             writeln!(devices, "d{device} = \"{}\"", path.display()).unwrap();
         }
         let address = member.address;
-        member.configure(&format!(
-            "internal_address = \"{address}\"\nreserve = \"16MiB\"\n[devices]\n{devices}"
-        ));
+        let settings =
+            format!("internal_address = \"{address}\"\nreserve = \"16MiB\"\n[devices]\n{devices}");
+        member.configure(self.plan.policies.len(), &settings);
         member
     }
 
     pub(super) fn proxy(&mut self, number: usize) -> Member {
         let mut member = self.member(Role::Proxy, &format!("p{number}"), S3_PORT);
         let more = &self.plan.proxy_settings;
-        member.configure(&format!("s3_address = \"{}\"\n{more}", member.address));
+        let settings = format!("s3_address = \"{}\"\n{more}", member.address);
+        member.configure(self.plan.policies.len(), &settings);
         member.set("MARTLET_ROOT_ACCESS_KEY", ACCESS_KEY);
         member.set("MARTLET_ROOT_SECRET_KEY", SECRET_KEY);
         member
@@ -83,7 +87,8 @@ impl Build<'_> {
 
     pub(super) fn replicator(&mut self, number: usize) -> Member {
         let member = self.member(Role::Replicator, &format!("r{number}"), 0);
-        member.configure(&format!("nodes = [\"n{number}\"]\n"));
+        let settings = format!("nodes = [\"n{number}\"]\n");
+        member.configure(self.plan.policies.len(), &settings);
         member
     }
 
@@ -94,7 +99,11 @@ impl Build<'_> {
         let number: u16 = name[1..].parse().unwrap();
         let admin = ADMIN_PORT + number + 100 * role as u16;
         let address = SocketAddr::from((ip, if port == 0 { 0 } else { port + number }));
+        let papers = self.authority.map(|authority| authority.issue(ip.into(), &folder));
         let mut member = Member::new(role, name, folder, host, [address, (ip, admin).into()]);
+        if let Some(papers) = papers {
+            member.show(papers);
+        }
         for (name, value) in &self.plan.environment {
             member.set(name, value);
         }

@@ -3,8 +3,8 @@
 //!
 //! * A register that holds an entry must be on all primaries of its partition, all with the same
 //!   write; anything else is missing or older.
-//! * An extent that a live entry names must be on all its primaries. Others are garbage, which goes
-//!   in its own time.
+//! * An extent that a live entry names must be on all its primaries, under an erasure code a fragment
+//!   on each, the one of its number. Others are garbage, which goes in its own time.
 //! * What lies on a device that is no primary is a stray; what is kept for others is a hint.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::Body;
-use martlet_protocol::{Backend, DeviceId, ExtentId, RegisterKey, Stamp};
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::{Backend, DeviceId, Entry, ExtentId, PolicyId, RegisterKey, Stamp};
 use martlet_ring::Ring;
 use tokio::time::sleep;
 
 use super::Cluster;
-use super::rings::{DATA, INDEX};
+use super::fragments::places;
+use super::rings::INDEX;
 
 /// Registers, extents and hints that a node is asked for at a time.
 const PAGE: usize = 500;
@@ -31,6 +33,8 @@ pub struct Census {
     pub registers: usize,
     /// Extents that live entries name, each counted once.
     pub extents: usize,
+    /// Copies and fragments that these should have.
+    pub pieces: usize,
     /// What is not where it should be, in words.
     pub missing: Vec<String>,
     /// What is where it should not be, in words.
@@ -51,8 +55,8 @@ impl Census {
 
 impl std::fmt::Display for Census {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { registers, extents, missing, strays, hints, silent } = self;
-        writeln!(f, "{registers} registers, {extents} extents, {hints} hints")?;
+        let Self { registers, extents, pieces, missing, strays, hints, silent } = self;
+        writeln!(f, "{registers} registers, {extents} extents in {pieces} pieces, {hints} hints")?;
         for (what, found) in [("missing", missing), ("stray", strays), ("silent", silent)] {
             writeln!(f, "{} {what}: {:?}", found.len(), &found[..found.len().min(EXAMPLES)])?;
         }
@@ -72,6 +76,10 @@ struct Found {
 impl Cluster {
     /// Counts everything.
     pub async fn census(&self) -> Census {
+        self.found().await.compare(&self.rings.ring(INDEX), &self.rings.of_policies())
+    }
+
+    async fn found(&self) -> Found {
         let mut found = Found::default();
         for node in 0..self.nodes.len() {
             let backend = self.backend(node);
@@ -81,7 +89,7 @@ impl Cluster {
                 }
             }
         }
-        found.compare(&self.rings.ring(INDEX), &self.rings.ring(DATA))
+        found
     }
 
     /// Lets the workers work until a census is clean.
@@ -127,10 +135,10 @@ impl Found {
         Ok(())
     }
 
-    fn compare(self, index: &Ring, data: &Ring) -> Census {
+    fn compare(self, index: &Ring, data: &BTreeMap<PolicyId, Ring>) -> Census {
         let Self { registers, extents, hints, silent } = self;
         let mut census = Census { hints, silent, registers: registers.len(), ..Census::default() };
-        let mut wanted = BTreeSet::new();
+        let mut wanted = BTreeMap::new();
         for (key, held) in &registers {
             let primaries: Vec<_> = index.primaries(index.partition(key.placement())).collect();
             let write = |view: &RegisterView| view.entry.as_ref().map(|it| (it.order, it.write_id));
@@ -140,14 +148,18 @@ impl Found {
                 held.get(&device).is_some_and(|view| write(view) == write(newest))
             });
             census.strays(&format!("{key:?}"), &primaries, held.keys().copied());
-            wanted.extend(named(newest));
+            let named = newest.entry.iter().flat_map(named);
+            wanted.extend(named.map(|(policy, it)| ((policy, it.id), it)));
         }
         census.extents = wanted.len();
-        for id in wanted {
-            let primaries: Vec<_> = data.primaries(data.partition(id.placement())).collect();
-            let held = extents.get(&id).cloned().unwrap_or_default();
-            census.look(&id.to_string(), &primaries, |device| held.contains(&device));
-            census.strays(&id.to_string(), &primaries, held.iter().copied());
+        for ((policy, _), extent) in wanted {
+            for place in places(&data[&policy], &extent) {
+                let (id, homes) = (place.id, place.homes);
+                let held = extents.get(&id).cloned().unwrap_or_default();
+                census.pieces += homes.len();
+                census.look(&id.to_string(), &homes, |device| held.contains(&device));
+                census.strays(&id.to_string(), &homes, held.iter().copied());
+            }
         }
         census
     }
@@ -169,26 +181,23 @@ fn stamp(view: &RegisterView) -> Option<Stamp> {
     view.entry.as_ref().map(|entry| entry.order)
 }
 
-/// The extents that an entry names in itself.
-fn named(view: &RegisterView) -> Vec<ExtentId> {
-    let body = view.entry.as_ref().and_then(|entry| entry.value.body());
-    let extents = match body {
-        Some(Body::Extents(manifest)) => &manifest.extents,
-        Some(Body::Spilled { manifest, .. }) => manifest,
+/// The extents that an entry names in itself, and the policies that they lie under.
+pub(super) fn named(entry: &Entry) -> Vec<(PolicyId, ExtentRef)> {
+    let (policy, extents) = match entry.value.body() {
+        Some(Body::Extents(manifest)) => (manifest.policy, &manifest.extents),
+        Some(Body::Spilled { policy, manifest }) => (*policy, manifest),
         Some(Body::Empty | Body::Inline { .. }) | None => return Vec::new(),
     };
-    extents.iter().map(|extent| extent.id).collect()
+    extents.iter().map(|extent| (policy, *extent)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use martlet_protocol::backend::RegisterView;
     use martlet_protocol::entry::Value;
     use martlet_protocol::id::{BucketId, WriteId};
     use martlet_protocol::stamp::WriterId;
-    use martlet_protocol::{Entry, PolicyId};
-
-    use super::*;
 
     const D: [DeviceId; 4] = [DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)];
 
@@ -217,6 +226,7 @@ mod tests {
 
     fn census(held: &[(DeviceId, u64)]) -> Census {
         let (index, data, key, _) = rings();
+        let data = BTreeMap::from([(PolicyId(0), data)]);
         let held = held.iter().map(|(device, time)| (*device, view(*time))).collect();
         let found = Found { registers: BTreeMap::from([(key, held)]), ..Found::default() };
         found.compare(&index, &data)

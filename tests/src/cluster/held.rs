@@ -24,7 +24,9 @@ impl Cluster {
     /// A node, spoken to as the others do.
     pub fn backend(&self, node: usize) -> HttpBackend {
         let (address, key) = (self.nodes[node].address, CLUSTER_KEY.parse().unwrap());
-        HttpBackend::new(address.to_string(), key, ClientOptions::default(), Arc::new(|_| ()))
+        let tls = self.papers.as_ref().map(|papers| papers.tls.clone());
+        let options = ClientOptions { tls, ..ClientOptions::default() };
+        HttpBackend::new(address.to_string(), key, options, Arc::new(|_| ()))
     }
 
     /// Hands a ring to a node; whether it takes it.

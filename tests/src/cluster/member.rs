@@ -2,13 +2,15 @@
 
 use std::fs::{self, OpenOptions};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use martlet_protocol::http::TlsFiles;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{sleep, timeout};
 
+use super::{papers, rings};
 use crate::image::Image;
 use crate::network::Host;
 use crate::s3;
@@ -56,6 +58,7 @@ pub struct Member {
     environment: Vec<(String, String)>,
     process: Option<Child>,
     disk: Option<Image>,
+    papers: Option<TlsFiles>,
 }
 
 impl Member {
@@ -67,13 +70,28 @@ impl Member {
         host: Option<Host>,
         [address, admin_address]: [SocketAddr; 2],
     ) -> Self {
-        let (name, environment, process, disk) = (name.to_owned(), Vec::new(), None, None);
-        Self { name, address, admin_address, role, folder, host, environment, process, disk }
+        Self {
+            name: name.to_owned(),
+            address,
+            admin_address,
+            role,
+            folder,
+            host,
+            environment: Vec::new(),
+            process: None,
+            disk: None,
+            papers: None,
+        }
     }
 
     /// Keeps its devices, and what it remembers of its peers, on a disk of its own.
     pub(super) fn put_on(&mut self, disk: Image) {
         self.disk = Some(disk);
+    }
+
+    /// Lets it speak TLS with the others, once it is configured.
+    pub(super) fn show(&mut self, papers: TlsFiles) {
+        self.papers = Some(papers);
     }
 
     /// The disk that it has for its own.
@@ -86,18 +104,20 @@ impl Member {
         self.disk.as_ref().map_or_else(|| self.folder.clone(), Image::path)
     }
 
-    /// Writes its settings: what all roles have, then these lines.
-    pub(super) fn configure(&self, lines: &str) {
+    /// Writes its settings: what all roles have, with rings of so many policies, then these lines.
+    pub(super) fn configure(&self, policies: usize, lines: &str) {
         let (data, Self { name, admin_address, folder, .. }) = (self.kept().join("data"), self);
         let cluster = folder.parent().unwrap();
-        let quoted = |path: PathBuf| toml::Value::from(path.display().to_string()).to_string();
         let settings = format!(
             "name = \"{name}\"\ndata_dir = {}\nadmin_address = \"{admin_address}\"\n\
-             cluster_key_file = {}\nrings = [{}, {}]\n{lines}",
-            quoted(data),
-            quoted(cluster.join("cluster.key")),
-            quoted(cluster.join("index.ring")),
-            quoted(cluster.join("data-0.ring")),
+             cluster_key_file = {}\nrings = [{}]\n{}{lines}",
+            quoted(&data),
+            quoted(&cluster.join("cluster.key")),
+            rings::names(policies)
+                .map(|name| quoted(&rings::path(cluster, &name)))
+                .collect::<Vec<_>>()
+                .join(", "),
+            self.papers.as_ref().map(papers::settings).unwrap_or_default(),
         );
         fs::write(self.settings_path(), settings).unwrap();
     }
@@ -257,6 +277,11 @@ impl Member {
         let pid = i32::try_from(self.pid()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
+}
+
+/// A path as settings have it.
+pub(super) fn quoted(path: &Path) -> String {
+    toml::Value::from(path.display().to_string()).to_string()
 }
 
 impl Drop for Member {

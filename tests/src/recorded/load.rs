@@ -15,6 +15,9 @@ use crate::cluster::Cluster;
 /// Inline, packed, and both sides of the limit between them; what is larger takes its time.
 const LENGTHS: [usize; 8] = [0, 100, 100, 1_000, 8_000, 9_000, 40_000, 200_000];
 
+/// Those, and objects of several fragments.
+pub const CODED_LENGTHS: [usize; 8] = [0, 100, 8_000, 9_000, 70_000, 200_000, 300_000, 1_200_000];
+
 /// Most objects are put.
 const WAYS: [Way; 8] =
     [Way::Put, Way::Put, Way::Put, Way::Put, Way::Put, Way::Put, Way::Parts, Way::Copy];
@@ -30,6 +33,8 @@ pub struct Load {
     pub pause: Duration,
     /// Whether conditional writes are among the calls.
     pub conditional: bool,
+    /// How long the objects are.
+    pub lengths: &'static [usize],
     /// Whether no two touch the same key, so that nobody loses a race and nothing may fail.
     pub apart: bool,
 }
@@ -37,7 +42,8 @@ pub struct Load {
 impl Default for Load {
     fn default() -> Self {
         let pause = Duration::from_millis(5);
-        Self { clients: 9, keys: 12, pause, conditional: true, apart: false }
+        let lengths = &LENGTHS;
+        Self { clients: 9, keys: 12, pause, conditional: true, lengths, apart: false }
     }
 }
 
@@ -111,7 +117,8 @@ impl Worker {
 
     async fn step(&mut self) {
         let (what, key) = (self.chance.random_range(0..20), self.key());
-        self.client.length = LENGTHS[self.chance.random_range(0..LENGTHS.len())];
+        let lengths = self.load.lengths;
+        self.client.length = lengths[self.chance.random_range(0..lengths.len())];
         self.client.way = WAYS[self.chance.random_range(0..WAYS.len())];
         let seen = self.seen.iter().rfind(|(other, _)| *other == key).map(|(_, value)| *value);
         let conditional = self.load.conditional;

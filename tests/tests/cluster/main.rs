@@ -16,6 +16,7 @@ mod no_quorum;
 mod paused_node;
 mod racers;
 mod soak;
+mod tls;
 mod wiped_device;
 
 use martlet_tests::probe::{BUCKET, make_bucket, recorder, seconds, until};

@@ -84,8 +84,7 @@ async fn misfortune(cluster: &mut Cluster, chance: &mut SmallRng) {
 async fn a_large_history_is_checked() {
     let (mut chance, cluster) = (chance(), Plan::default().start().await);
     let recorder = recorder(&cluster).await;
-    let load =
-        Load { clients: 24, keys: 40, pause: Duration::ZERO, conditional: true, apart: false };
+    let load = Load { clients: 24, keys: 40, pause: Duration::ZERO, ..Load::default() };
     load.run(&recorder, &cluster, &mut chance, Duration::from_secs(45)).await;
     recorder.finish(&cluster).await;
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
 mod added_nodes;
+mod coded;
 mod cut_off_proxy;
 mod drained_node;
 mod flipped_bits;

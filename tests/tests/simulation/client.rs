@@ -306,6 +306,7 @@ impl Client {
             source_conditions: ReadConditions::default(),
             attributes: Some(attributes(value)),
             tags: None,
+            storage_class: None,
             checksum: None,
             conditions: conditions(&call, None),
         };

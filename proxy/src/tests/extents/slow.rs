@@ -142,9 +142,9 @@ async fn who_takes_long_together_is_given_as_long_again() {
 
 /// Counts bytes that somebody still holds.
 #[derive(Clone, Default)]
-struct Held {
-    now: Arc<AtomicUsize>,
-    most: Arc<AtomicUsize>,
+pub(in crate::tests) struct Held {
+    pub(in crate::tests) now: Arc<AtomicUsize>,
+    pub(in crate::tests) most: Arc<AtomicUsize>,
 }
 
 struct Piece(Vec<u8>, Held);
@@ -157,7 +157,7 @@ impl Held {
     }
 
     /// A body whose pieces are made when they are asked for.
-    fn body(&self, pieces: usize, length: usize) -> Incoming {
+    pub(in crate::tests) fn body(&self, pieces: usize, length: usize) -> Incoming {
         let held = self.clone();
         let stream = futures::stream::iter(0..pieces).map(move |_| Ok(held.piece(length)));
         let size = Some((pieces * length) as u64);

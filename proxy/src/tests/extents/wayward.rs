@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 
 /// What a device does with extents.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Conduct {
+pub(in crate::tests) enum Conduct {
     /// As it should.
     #[default]
     Well,
@@ -56,14 +56,14 @@ pub(super) enum Conduct {
 }
 
 /// Devices in memory, some of which misbehave.
-pub(super) struct Wayward {
-    pub(super) memory: Arc<MemoryBackend>,
+pub(in crate::tests) struct Wayward {
+    pub(in crate::tests) memory: Arc<MemoryBackend>,
     conducts: Mutex<HashMap<DeviceId, Conduct>>,
     /// Reads that were begun: where, and which bytes.
     reads: Mutex<Vec<(DeviceId, Range<u64>)>>,
     writes: Mutex<Vec<DeviceId>>,
     /// Streams to readers that are open.
-    pub(super) open: Arc<AtomicUsize>,
+    pub(in crate::tests) open: Arc<AtomicUsize>,
 }
 
 struct Open(Arc<AtomicUsize>);
@@ -75,24 +75,24 @@ impl Drop for Open {
 }
 
 impl Wayward {
-    pub(super) fn new(memory: Arc<MemoryBackend>) -> Self {
+    pub(in crate::tests) fn new(memory: Arc<MemoryBackend>) -> Self {
         let open = Arc::default();
         let (conducts, reads, writes) = (Mutex::default(), Mutex::default(), Mutex::default());
         Self { memory, conducts, reads, writes, open }
     }
 
     /// From now on a device does this.
-    pub(super) fn let_be(&self, device: DeviceId, conduct: Conduct) {
+    pub(in crate::tests) fn let_be(&self, device: DeviceId, conduct: Conduct) {
         self.conducts.lock().insert(device, conduct);
     }
 
     /// The reads that were begun since this was asked last.
-    pub(super) fn reads(&self) -> Vec<(DeviceId, Range<u64>)> {
+    pub(in crate::tests) fn reads(&self) -> Vec<(DeviceId, Range<u64>)> {
         std::mem::take(&mut self.reads.lock())
     }
 
     /// The devices that were asked to write since this was asked last.
-    pub(super) fn writes(&self) -> Vec<DeviceId> {
+    pub(in crate::tests) fn writes(&self) -> Vec<DeviceId> {
         std::mem::take(&mut self.writes.lock())
     }
 
@@ -322,6 +322,7 @@ impl Backend for Wayward {
     }
 
     async fn presence(&self, device: DeviceId, ids: &[ExtentId]) -> Result<Vec<Presence>> {
+        self.conduct(device).await?;
         self.memory.presence(device, ids).await
     }
 

@@ -182,20 +182,20 @@ async fn one_that_cannot_read_its_copy_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn with_several_policies_the_bucket_says_where_extents_belong() {
+async fn with_several_policies_its_record_says_where_an_extent_belongs() {
     let world = Many::new(6);
     let other = PolicyId(9);
     let mut cluster = Cluster::clone(&world.shared.get());
     cluster.data.insert(POLICY, Arc::new(ring(0..3)));
-    cluster.data.insert(other, Arc::new(ring(3..6)));
-    world.shared.set(cluster);
+    world.shared.set(cluster.clone());
     let id = extent_id(1);
-    world.extent_on(&[DeviceId(0)], id, "object").await;
+    world.extent_under(other, &[DeviceId(0)], id, "object").await;
     world.clock.advance_ms(60_000);
-    // Nobody knows the bucket: its extents stay where they are.
+    // Nobody knows the policy: its extents stay where they are.
     run(&world).await;
     assert_eq!(world.copies(6)[&id], [DeviceId(0)]);
-    world.make_bucket(other).await;
+    cluster.data.insert(other, Arc::new(ring(3..6)));
+    world.shared.set(cluster);
     run(&world).await;
     assert_eq!(world.copies(6)[&id], [3, 4, 5].map(DeviceId));
 }

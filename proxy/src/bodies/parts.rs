@@ -1,0 +1,122 @@
+//! What the bytes of a range come from, one after another: extents, or fragments of them.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use martlet_erasure::{Geometry, Piece};
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::{PolicyId, Result};
+
+use crate::coded::read::{FragmentStream, check, geometry};
+use crate::extents::ExtentStream;
+use crate::store::Inner;
+
+/// Parts that are yet to be read.
+pub(super) struct Parts {
+    inner: Arc<Inner>,
+    policy: PolicyId,
+    extents: VecDeque<(ExtentRef, Range<u64>)>,
+    /// Of the extent that was the first until now.
+    fragments: VecDeque<Part>,
+}
+
+/// A run of bytes that one device holds when all is well.
+pub(super) enum Part {
+    Copy(ExtentRef, Range<u64>),
+    Fragment(ExtentRef, Geometry, Piece),
+}
+
+/// The bytes of a part.
+pub(super) enum PartStream {
+    Copy(ExtentStream),
+    Fragment(FragmentStream),
+}
+
+impl Parts {
+    /// What lies under ranges of extents.
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        policy: PolicyId,
+        extents: VecDeque<(ExtentRef, Range<u64>)>,
+    ) -> Self {
+        Self { inner: inner.clone(), policy, extents, fragments: VecDeque::new() }
+    }
+
+    /// Whether all have been taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.extents.is_empty() && self.fragments.is_empty()
+    }
+
+    /// The next part.
+    pub(super) fn next(&mut self) -> Result<Option<Part>> {
+        if let Some(part) = self.fragments.pop_front() {
+            return Ok(Some(part));
+        }
+        let Some((extent, range)) = self.extents.pop_front() else { return Ok(None) };
+        let length = u64::from(extent.length);
+        let Some(geometry) = geometry(&self.inner.cluster(), self.policy, length)? else {
+            return Ok(Some(Part::Copy(extent, range)));
+        };
+        let pieces = geometry.pieces(range)?.into_iter();
+        self.fragments = pieces.map(|piece| Part::Fragment(extent, geometry, piece)).collect();
+        Ok(self.fragments.pop_front())
+    }
+
+    /// Whether the rest of the extent that was begun can be had.
+    pub(super) async fn check(&self) -> Result<()> {
+        match self.fragments.front() {
+            Some(Part::Fragment(extent, geometry, _)) => {
+                let pieces: Vec<_> = self.fragments.iter().filter_map(Part::piece).collect();
+                check(&self.inner, self.policy, (*extent, *geometry), &pieces).await
+            }
+            Some(Part::Copy(..)) | None => Ok(()),
+        }
+    }
+}
+
+impl Part {
+    fn piece(&self) -> Option<&Piece> {
+        match self {
+            Self::Copy(..) => None,
+            Self::Fragment(_, _, piece) => Some(piece),
+        }
+    }
+
+    /// Opens it: its first bytes are there when this returns.
+    pub(super) async fn open(self, inner: Arc<Inner>, policy: PolicyId) -> Result<PartStream> {
+        Ok(match self {
+            Self::Copy(extent, range) => {
+                PartStream::Copy(ExtentStream::open(&inner, policy, extent, range).await?)
+            }
+            Self::Fragment(extent, geometry, piece) => PartStream::Fragment(
+                FragmentStream::open(&inner, policy, (extent, geometry), piece).await?,
+            ),
+        })
+    }
+}
+
+impl PartStream {
+    /// Bytes that are still owed.
+    pub(super) fn left(&self) -> u64 {
+        match self {
+            Self::Copy(stream) => stream.left(),
+            Self::Fragment(stream) => stream.left(),
+        }
+    }
+}
+
+impl Stream for PartStream {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match &mut *self {
+            Self::Copy(stream) => stream.poll_next_unpin(context),
+            Self::Fragment(stream) => stream.poll_next_unpin(context),
+        }
+    }
+}

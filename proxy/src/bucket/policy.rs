@@ -1,0 +1,44 @@
+//! Another storage policy for a bucket.
+//!
+//! What is written from now on goes there: new objects, and the parts of uploads that begin from now
+//! on. What is there already stays where it is until the bucket is rewritten
+//! ([`rewrite`](crate::rewrite)).
+
+use martlet_protocol::WriteId;
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::{Bucket, BucketState, Value};
+
+use super::{bucket_of, busy, root};
+use crate::error::{Error, Result};
+use crate::index::{Proposal, Step};
+use crate::store::ObjectStore;
+
+impl ObjectStore {
+    /// Lets new objects and new uploads of a bucket go under the policy of this name. Other proxies
+    /// hear of it when they next look the bucket up.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidArgument`], naming those there are, for a policy that
+    /// there isn't; too few nodes that answer.
+    pub async fn set_bucket_policy(&self, name: &str, policy: &str) -> Result<Bucket> {
+        let inner = self.inner();
+        let policy = inner.cluster.policy_asked(Some(policy))?;
+        let key = root(name);
+        let mut set = None;
+        let mut evaluate = |view: &RegisterView| {
+            let mut bucket = bucket_of(view).ok_or(Error::NoSuchBucket)?.clone();
+            if bucket.state == BucketState::Closing {
+                return Err(busy());
+            }
+            let is_set = bucket.policy == policy;
+            bucket.policy = policy;
+            set = Some(bucket.clone());
+            let value = Value::Bucket(Box::new(bucket));
+            Ok(if is_set { Step::Keep } else { Step::Write(Proposal::of(value)) })
+        };
+        let landed = inner.decide(inner.root_intent(&key, WriteId::random()), &mut evaluate).await;
+        inner.buckets.forget(name);
+        landed?;
+        set.ok_or_else(busy)
+    }
+}

@@ -1,0 +1,111 @@
+//! Who has anything of an extent: asked of everybody, homes first, when those at home are too few.
+//!
+//! A few are asked at a time; one that is late gives up its turn, but may still answer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use martlet_erasure::FragmentIndex;
+use martlet_protocol::backend::Presence;
+use martlet_protocol::{DeviceId, Error, Result};
+use tokio::time::{Instant, timeout};
+
+use super::stripe::Stripe;
+use crate::extents::homes;
+
+/// Devices that are asked at a time.
+const AT_ONCE: usize = 6;
+/// How long a device keeps its turn.
+const TURN: Duration = Duration::from_millis(250);
+/// How long a device may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+
+/// Everybody who may have a fragment, being asked.
+pub(super) struct Census {
+    stripe: Arc<Stripe>,
+    fragments: Vec<FragmentIndex>,
+    queue: VecDeque<DeviceId>,
+    pending: Vec<(DeviceId, Instant)>,
+    answers: FuturesUnordered<BoxFuture<'static, (DeviceId, Result<Vec<Presence>>)>>,
+    silent: usize,
+}
+
+impl Census {
+    pub(super) fn begin(stripe: &Arc<Stripe>) -> Result<Self> {
+        let fragments: Vec<_> = stripe.geometry.stored().iter().collect();
+        let ring = stripe.ring()?;
+        let mut queue = VecDeque::new();
+        let likely = fragments.iter().flat_map(|fragment| homes(ring, stripe.id_of(*fragment)));
+        let partition = ring.partition(stripe.id().placement());
+        let everybody = likely.chain(ring.primaries(partition)).chain(ring.handoffs(partition));
+        for device in everybody {
+            if !queue.contains(&device) {
+                queue.push_back(device);
+            }
+        }
+        stripe.begin_census();
+        let (stripe, answers) = (stripe.clone(), FuturesUnordered::new());
+        Ok(Self { stripe, fragments, queue, pending: Vec::new(), answers, silent: 0 })
+    }
+
+    /// Asks until that is `enough`: false when everybody was asked.
+    pub(super) async fn go_on(&mut self, enough: impl Fn() -> bool) -> bool {
+        while !enough() {
+            while self.in_turn() < AT_ONCE && self.ask_next() {}
+            if self.answers.is_empty() {
+                return false;
+            }
+            if let Ok(Some((device, answer))) = timeout(TURN, self.answers.next()).await {
+                self.note(device, answer);
+            }
+        }
+        true
+    }
+
+    /// Devices that gave no answer.
+    pub(super) fn silent(&self) -> usize {
+        self.silent
+    }
+
+    fn in_turn(&self) -> usize {
+        self.pending.iter().filter(|(_, since)| since.elapsed() < TURN).count()
+    }
+
+    fn ask_next(&mut self) -> bool {
+        let Some(device) = self.queue.pop_front() else { return false };
+        let Ok(node) = self.stripe.node(device) else {
+            self.silent += 1;
+            return true;
+        };
+        let ids: Vec<_> = self.fragments.iter().map(|index| self.stripe.id_of(*index)).collect();
+        self.pending.push((device, Instant::now()));
+        let answer = async move {
+            let answer = timeout(ANSWER_TIME, node.presence(device, &ids)).await;
+            let silent = |_| Err(Error::unavailable(format!("device {device} doesn't answer")));
+            (device, answer.unwrap_or_else(silent))
+        };
+        self.answers.push(answer.boxed());
+        true
+    }
+
+    fn note(&mut self, device: DeviceId, answer: Result<Vec<Presence>>) {
+        self.pending.retain(|(other, _)| *other != device);
+        match answer {
+            Ok(presences) => {
+                self.stripe.health().answered(device);
+                let here = self.fragments.iter().zip(presences);
+                let here = here.filter(|(_, presence)| *presence == Presence::Here);
+                self.stripe.find(device, here.map(|(fragment, _)| *fragment));
+            }
+            Err(error) => {
+                tracing::debug!(%device, %error, "a device doesn't say which fragments it has");
+                self.stripe.health().failed(device);
+                self.silent += 1;
+            }
+        }
+    }
+}

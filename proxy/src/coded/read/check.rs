@@ -1,0 +1,64 @@
+//! Whether what a read will ask of an extent can be had: found out before its first byte leaves, since
+//! nothing but a broken body can tell of it later.
+//!
+//! Those who should hold the fragments under the range are asked whether they do. Only if some don't,
+//! the others are; and only if these seem too few, a column is read of what is missing.
+
+use std::sync::Arc;
+
+use futures::future::{join_all, try_join_all};
+use martlet_erasure::{FragmentIndex, Geometry, Piece};
+use martlet_protocol::backend::Presence;
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::{PolicyId, Result};
+use tokio::time::{Instant, timeout};
+
+use super::obtain::obtain;
+use super::stripe::Stripe;
+use crate::store::Inner;
+
+/// Ends in an error when a piece can't be had now.
+pub(crate) async fn check(
+    inner: &Arc<Inner>,
+    policy: PolicyId,
+    (extent, geometry): (ExtentRef, Geometry),
+    pieces: &[&Piece],
+) -> Result<()> {
+    let stripe = Arc::new(Stripe::new(inner, policy, extent, geometry));
+    let here = join_all(pieces.iter().map(|piece| is_at_home(&stripe, piece.fragment))).await;
+    let absent: Vec<_> =
+        pieces.iter().zip(&here).filter(|(_, here)| !**here).map(|(piece, _)| *piece).collect();
+    let Some(first) = absent.iter().map(|piece| piece.columns.start).min() else { return Ok(()) };
+    let is_asked = |fragment| pieces.iter().any(|piece| piece.fragment == fragment);
+    let useful = |fragment: &FragmentIndex| geometry.stored_bytes(*fragment) > first;
+    let others = geometry.stored().iter().filter(|fragment| !is_asked(*fragment)).filter(useful);
+    let others = join_all(others.map(|fragment| is_at_home(&stripe, fragment))).await;
+    let under = pieces.iter().zip(here).filter(|(piece, here)| *here && useful(&piece.fragment));
+    if under.count() + others.into_iter().filter(|here| *here).count() >= stripe.needed(first) {
+        return Ok(());
+    }
+    let column = |piece: &&Piece| {
+        let start = piece.columns.start;
+        obtain(stripe.clone(), piece.fragment, start..start + 1)
+    };
+    try_join_all(absent.iter().map(column)).await.map(drop)
+}
+
+/// Whether a device where a fragment belongs says soon that it has it.
+async fn is_at_home(stripe: &Stripe, fragment: FragmentIndex) -> bool {
+    let health = stripe.health();
+    for place in stripe.places(fragment) {
+        let Ok(node) = stripe.node(place.device) else { continue };
+        if health.is_shunned(place.device) {
+            continue;
+        }
+        let (begun, ids) = (Instant::now(), [stripe.id_of(fragment)]);
+        let asked = node.presence(place.device, &ids);
+        match timeout(health.patience(place.device), asked).await {
+            Ok(Ok(presence)) if presence.first() == Some(&Presence::Here) => return true,
+            Ok(_) => {}
+            Err(_) => health.overtaken(place.device, begun.elapsed()),
+        }
+    }
+    false
+}

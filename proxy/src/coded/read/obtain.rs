@@ -1,0 +1,181 @@
+//! Who gives the bytes of a fragment: its home; if that is out or late, the others at home; if they
+//! are too few, whoever has anything.
+
+use std::future::pending;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_erasure::FragmentIndex;
+use martlet_protocol::{DeviceId, Error, Result};
+use tokio::time::{Instant, sleep_until};
+
+use super::census::Census;
+use super::recovering::Recovering;
+use super::stripe::{Place, Stripe};
+use crate::extents::Flow;
+
+/// Where bytes come from.
+pub(super) enum Source {
+    /// The fragment itself.
+    Flowing(Place, Flow),
+    /// Others.
+    Recovering(Recovering),
+}
+
+/// How long a home may be silent when too few others have answered.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+struct Obtaining {
+    stripe: Arc<Stripe>,
+    fragment: FragmentIndex,
+    columns: Range<u64>,
+    hedge: Hedge,
+}
+
+enum Hedge {
+    Unmade,
+    Made(Recovering),
+    Failed,
+}
+
+/// Opens `columns` of a fragment, which are some: the first bytes are there when this returns.
+pub(super) async fn obtain(
+    stripe: Arc<Stripe>,
+    fragment: FragmentIndex,
+    columns: Range<u64>,
+) -> Result<Source> {
+    stripe.health().count_read();
+    let mut obtaining = Obtaining { stripe, fragment, columns, hedge: Hedge::Unmade };
+    match obtaining.at_home().await {
+        Some(source) => Ok(source),
+        None => obtaining.anywhere().await,
+    }
+}
+
+impl Obtaining {
+    /// From the fragment's home, or from the homes of others.
+    async fn at_home(&mut self) -> Option<Source> {
+        for place in self.stripe.places(self.fragment) {
+            if self.stripe.health().shuns(place.device) {
+                continue;
+            }
+            if let Some(source) = self.hedged(place).await {
+                return Some(source);
+            }
+        }
+        if let Hedge::Unmade = self.hedge {
+            self.hedge = Hedge::Made(self.recover(false));
+        }
+        let mut recovering = self.take_hedge()?;
+        recovering.first().await.ok().map(|()| Source::Recovering(recovering))
+    }
+
+    /// From a place of the fragment, or from others if they are quicker where it is late.
+    async fn hedged(&mut self, place: Place) -> Option<Source> {
+        let stripe = self.stripe.clone();
+        let (health, device) = (stripe.health(), place.device);
+        let mut opening = pin!(stripe.open(place, self.columns.clone()));
+        let begun = Instant::now();
+        let mut check_at = begun + health.patience(device);
+        loop {
+            let is_unmade = matches!(self.hedge, Hedge::Unmade);
+            let is_failed = matches!(self.hedge, Hedge::Failed);
+            tokio::select! {
+                biased;
+                opened = &mut opening => {
+                    return opened.ok().map(|flow| Source::Flowing(place, flow));
+                }
+                made = self.hedge.first() => {
+                    if let Some(recovering) = self.take_hedge().filter(|_| made.is_ok()) {
+                        health.overtaken(device, begun.elapsed());
+                        return Some(Source::Recovering(recovering));
+                    }
+                }
+                () = sleep_until(check_at), if is_unmade => {
+                    check_at = Instant::now() + health.patience(device);
+                    health.overtaken(device, begun.elapsed());
+                    self.make_hedge(device);
+                }
+                () = sleep_until(begun + SILENCE_MAX), if is_failed => return None,
+            }
+        }
+    }
+
+    /// Begins with others as well, as far as that is allowed.
+    fn make_hedge(&mut self, late: DeviceId) {
+        let health = self.stripe.health();
+        let reads = u32::try_from(self.stripe.needed(self.columns.start)).unwrap_or(u32::MAX);
+        if health.is_shunned(late) || health.may_hedge_by(reads) {
+            self.hedge = Hedge::Made(self.recover(false));
+        }
+    }
+
+    fn take_hedge(&mut self) -> Option<Recovering> {
+        match std::mem::replace(&mut self.hedge, Hedge::Failed) {
+            Hedge::Made(recovering) => Some(recovering),
+            Hedge::Unmade | Hedge::Failed => None,
+        }
+    }
+
+    fn recover(&self, patient: bool) -> Recovering {
+        Recovering::begin(&self.stripe, self.fragment, self.columns.clone(), patient)
+    }
+
+    /// From whoever says that it has the fragment, or others that are enough.
+    async fn anywhere(&self) -> Result<Source> {
+        let (stripe, start) = (&self.stripe, self.columns.start);
+        let mut census = Census::begin(stripe)?;
+        let is_enough = || {
+            !stripe.places(self.fragment).is_empty()
+                || stripe.sources(self.fragment, start).len() >= stripe.needed(start)
+        };
+        loop {
+            let is_over = !census.go_on(is_enough).await;
+            let failures = stripe.failures();
+            if let Some(source) = self.found().await {
+                return Ok(source);
+            }
+            if is_over || stripe.failures() == failures {
+                return Err(self.lost(census.silent()));
+            }
+        }
+    }
+
+    /// From where the census has found the fragment or others.
+    async fn found(&self) -> Option<Source> {
+        for place in self.stripe.places(self.fragment) {
+            if let Ok(flow) = self.stripe.open(place, self.columns.clone()).await {
+                return Some(Source::Flowing(place, flow));
+            }
+        }
+        let mut recovering = self.recover(true);
+        recovering.first().await.ok().map(|()| Source::Recovering(recovering))
+    }
+
+    /// What is said of a fragment that can't be had: an entry names it, so "not found" is no answer.
+    fn lost(&self, silent: usize) -> Error {
+        let (stripe, start) = (&self.stripe, self.columns.start);
+        let left = stripe.sources(self.fragment, start).len();
+        let (extent, fragment, needed) = (stripe.id(), self.fragment, stripe.needed(start));
+        let told = format!(
+            "{fragment} of extent {extent} is nowhere, and {left} others are left of the {needed} \
+             that it takes"
+        );
+        if silent == 0 && !stripe.may_recover() {
+            return Error::internal(told);
+        }
+        Error::unavailable(format!("{told}; {silent} devices don't answer"))
+    }
+}
+
+impl Hedge {
+    /// Waits for the first bytes, for ever where nothing was begun.
+    async fn first(&mut self) -> Result<()> {
+        match self {
+            Self::Made(recovering) => recovering.first().await,
+            Self::Unmade | Self::Failed => pending().await,
+        }
+    }
+}

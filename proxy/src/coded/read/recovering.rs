@@ -1,0 +1,137 @@
+//! A fragment made of others, step by step: while one step is being taken, the next is on its way.
+//!
+//! What a read holds is bounded: the fragments that go into two steps, and what was made of them. What
+//! all reads hold is bounded too. A step comes to its end whether its reader takes it or not, and only
+//! what was made is kept from then on: readers that are slow don't keep others waiting.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use martlet_erasure::{FragmentIndex, Recovery};
+use martlet_protocol::limits::BLOCK_BYTES;
+use martlet_protocol::{Error, Result};
+use tokio::task::JoinHandle;
+
+use super::gather::{Gathered, gather};
+use super::stripe::Stripe;
+
+/// Bytes of other fragments that go into one step …
+const STEP_BYTES: u64 = 2 * 1024 * 1024;
+/// … and most columns of it.
+const STEP_COLUMNS_MAX: u64 = 1024 * 1024;
+/// Steps under way at a time.
+const STEPS: usize = 2;
+
+/// Columns of a fragment that is being made of others.
+pub(super) struct Recovering {
+    stripe: Arc<Stripe>,
+    fragment: FragmentIndex,
+    /// Columns that no step was begun for.
+    rest: Range<u64>,
+    steps: VecDeque<Step>,
+    first: Option<Bytes>,
+    patient: bool,
+}
+
+/// A step under way; dropped, it ends.
+struct Step(JoinHandle<Result<Bytes>>);
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Recovering {
+    /// Begins to make `columns`. Who isn't `patient` has other resorts than those who are silent.
+    pub(super) fn begin(
+        stripe: &Arc<Stripe>,
+        fragment: FragmentIndex,
+        columns: Range<u64>,
+        patient: bool,
+    ) -> Self {
+        let (stripe, steps) = (stripe.clone(), VecDeque::new());
+        Self { stripe, fragment, rest: columns, steps, first: None, patient }
+    }
+
+    /// Waits for the first bytes, which come out again.
+    pub(super) async fn first(&mut self) -> Result<()> {
+        let first = poll_fn(|context| self.poll_bytes(context)).await.transpose()?;
+        self.first = first;
+        Ok(())
+    }
+
+    /// The next bytes; none at the end.
+    pub(super) fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        while self.steps.len() < STEPS && !self.rest.is_empty() {
+            self.begin_step();
+        }
+        let Some(Step(step)) = self.steps.front_mut() else { return Poll::Ready(None) };
+        let made = ready!(Pin::new(step).poll(context));
+        self.steps.pop_front();
+        let failed = |error| Error::internal("a fragment was not made").with_source(error);
+        Poll::Ready(Some(made.map_err(failed).and_then(|made| made)))
+    }
+
+    fn begin_step(&mut self) {
+        let columns = step(&self.stripe, &self.rest);
+        self.rest.start = columns.end;
+        let (stripe, fragment, patient) = (self.stripe.clone(), self.fragment, self.patient);
+        self.steps.push_back(Step(tokio::spawn(async move {
+            let inner = stripe.inner.clone();
+            let columns_bytes = usize::try_from(columns.end - columns.start).unwrap_or(usize::MAX);
+            // The sources, and what is made of them.
+            let held = columns_bytes.saturating_mul(stripe.needed(columns.start) + 1);
+            let share = held.min(inner.extents.recovery_bytes_max);
+            let share = u32::try_from(share).unwrap_or(u32::MAX);
+            let _share = inner.extents.recoveries.acquire_many(share).await;
+            let gathered = gather(&stripe, fragment, &columns, patient).await?;
+            make(&stripe, fragment, &columns, &gathered)
+        })));
+    }
+}
+
+/// The columns of the next step: up to a boundary of steps, or to where the last data fragment ends,
+/// since fewer fragments are enough from there on.
+fn step(stripe: &Stripe, rest: &Range<u64>) -> Range<u64> {
+    let needed = stripe.needed(rest.start) as u64;
+    let step = (STEP_BYTES / needed.max(1)).min(STEP_COLUMNS_MAX);
+    let step = (step - step % BLOCK_BYTES).max(BLOCK_BYTES);
+    let mut end = ((rest.start / step + 1) * step).min(rest.end);
+    let last = FragmentIndex(stripe.geometry.needed() - 1);
+    let short = stripe.geometry.stored_bytes(last);
+    if rest.start < short && short < end {
+        end = short;
+    }
+    rest.start..end
+}
+
+/// Adds up what was gathered.
+fn make(
+    stripe: &Stripe,
+    wanted: FragmentIndex,
+    columns: &Range<u64>,
+    gathered: &[Gathered],
+) -> Result<Bytes> {
+    let usable: Vec<_> = gathered.iter().map(|(fragment, _)| *fragment).collect();
+    let wanted = [wanted].into_iter().collect();
+    let recovery =
+        Recovery::new(&stripe.codec(), &stripe.geometry, columns.clone(), wanted, &usable)?;
+    let bytes_of = |fragment: FragmentIndex| {
+        let found = gathered.iter().find(|(gathered, _)| *gathered == fragment);
+        found.map(|(_, bytes)| bytes.clone()).unwrap_or_default()
+    };
+    let reads = recovery.reads(columns);
+    let read: Vec<_> = reads.iter().map(|piece| bytes_of(piece.fragment)).collect();
+    let mut made = vec![Vec::new()];
+    recovery.recover(columns, &read, &mut made)?;
+    Ok(made.remove(0).into())
+}

@@ -1,0 +1,121 @@
+//! The bytes of one fragment's columns, from whoever has them or what they can be made of.
+//!
+//! Invariants:
+//! * A device whose stream broke, stalled or was found corrupt is not asked for this fragment again,
+//!   before it has said that it has it; one that was corrupt, never.
+//! * Whatever is begun anew gives bytes before it may fail again, so a read comes to its end.
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream};
+use martlet_erasure::{FragmentIndex, Geometry, Piece};
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::{Error, ErrorKind, PolicyId, Result};
+use tokio::time::Instant;
+
+use super::obtain::{Source, obtain};
+use super::stripe::Stripe;
+use crate::extents::{IDLE_MAX, READER_IDLE_MAX};
+use crate::store::Inner;
+
+enum State {
+    Open(Source),
+    Opening(BoxFuture<'static, Result<Source>>),
+    Ended,
+}
+
+/// Columns of one fragment.
+pub(crate) struct FragmentStream {
+    stripe: Arc<Stripe>,
+    fragment: FragmentIndex,
+    /// What is still owed.
+    columns: Range<u64>,
+    state: State,
+    given_at: Instant,
+}
+
+impl FragmentStream {
+    /// Opens a piece of an extent, which isn't empty: its first bytes are there when this returns.
+    pub(crate) async fn open(
+        inner: &Arc<Inner>,
+        policy: PolicyId,
+        (extent, geometry): (ExtentRef, Geometry),
+        piece: Piece,
+    ) -> Result<Self> {
+        let stripe = Arc::new(Stripe::new(inner, policy, extent, geometry));
+        let Piece { fragment, columns } = piece;
+        let source = obtain(stripe.clone(), fragment, columns.clone()).await?;
+        let (state, given_at) = (State::Open(source), Instant::now());
+        Ok(Self { stripe, fragment, columns, state, given_at })
+    }
+
+    /// Bytes that are still owed.
+    pub(crate) fn left(&self) -> u64 {
+        self.columns.end - self.columns.start
+    }
+
+    /// The next bytes of the present source; none at the end.
+    fn poll_source(
+        source: &mut Source,
+        left: u64,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes>>> {
+        match source {
+            Source::Flowing(_, flow) => flow.poll_bytes(left, IDLE_MAX, context),
+            Source::Recovering(recovering) => recovering.poll_bytes(context),
+        }
+    }
+
+    /// Goes on elsewhere, where the bytes end that have come.
+    fn resume(&mut self, error: &Error) {
+        if let State::Open(Source::Flowing(place, flow)) = &self.state {
+            let was_away = self.given_at.elapsed() > READER_IDLE_MAX && !flow.is_awaited();
+            if error.kind() == ErrorKind::Corrupt || !was_away {
+                self.stripe.fail(*place, error);
+            }
+        }
+        let (stripe, columns) = (self.stripe.clone(), self.columns.clone());
+        self.state = State::Opening(obtain(stripe, self.fragment, columns).boxed());
+    }
+}
+
+impl Stream for FragmentStream {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let left = self.left();
+            let source = match &mut self.state {
+                State::Ended => return Poll::Ready(None),
+                State::Open(source) => source,
+                State::Opening(opening) => {
+                    match ready!(opening.poll_unpin(context)) {
+                        Ok(source) => self.state = State::Open(source),
+                        Err(error) => {
+                            self.state = State::Ended;
+                            return Poll::Ready(Some(Err(error)));
+                        }
+                    }
+                    continue;
+                }
+            };
+            match ready!(Self::poll_source(source, left, context)) {
+                Some(Ok(bytes)) => {
+                    self.columns.start += bytes.len() as u64;
+                    self.given_at = Instant::now();
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+                Some(Err(error)) if left > 0 => self.resume(&error),
+                end => {
+                    self.state = State::Ended;
+                    return Poll::Ready(end);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! One extent under a code, as one read knows it: where its fragments may be, and where they are not.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_erasure::{Codec, FragmentIndex, Fragments, Geometry};
+use martlet_protocol::extent::ExtentRef;
+use martlet_protocol::{Backend, DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
+use martlet_ring::Ring;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+
+use crate::cluster::Cluster;
+use crate::extents::{Flow, Health, homes};
+use crate::store::Inner;
+
+/// How long a device may take to answer.
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// A fragment on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) fragment: FragmentIndex,
+    pub(super) device: DeviceId,
+}
+
+/// One extent under a code.
+pub(super) struct Stripe {
+    pub(super) inner: Arc<Inner>,
+    cluster: Arc<Cluster>,
+    policy: PolicyId,
+    id: ExtentId,
+    pub(super) geometry: Geometry,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Where devices said that they have a fragment; none before they were all asked.
+    found: Option<Vec<Place>>,
+    /// Places that failed, and whether for good.
+    out: Vec<(Place, bool)>,
+}
+
+impl Stripe {
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        policy: PolicyId,
+        extent: ExtentRef,
+        geometry: Geometry,
+    ) -> Self {
+        let (inner, cluster) = (inner.clone(), inner.cluster());
+        Self { inner, cluster, policy, id: extent.id.whole(), geometry, known: Mutex::default() }
+    }
+
+    pub(super) fn health(&self) -> &Health {
+        &self.inner.extents.health
+    }
+
+    pub(super) fn ring(&self) -> Result<&Ring> {
+        self.cluster.data(self.policy)
+    }
+
+    pub(super) fn node(&self, device: DeviceId) -> Result<Arc<dyn Backend>> {
+        self.cluster.node(device).cloned()
+    }
+
+    pub(super) fn codec(&self) -> Codec {
+        self.inner.extents.codecs.get(self.geometry.code())
+    }
+
+    pub(super) fn id(&self) -> ExtentId {
+        self.id
+    }
+
+    pub(super) fn id_of(&self, fragment: FragmentIndex) -> ExtentId {
+        self.id.fragment(fragment.0)
+    }
+
+    /// How many fragments give the others back, from column `column` on.
+    pub(super) fn needed(&self, column: u64) -> usize {
+        let data = self.geometry.code().data();
+        data.filter(|fragment| self.geometry.stored_bytes(*fragment) > column).count()
+    }
+
+    /// Where a fragment may be, the likeliest first.
+    pub(super) fn places(&self, fragment: FragmentIndex) -> Vec<Place> {
+        let known = self.known.lock();
+        let mut places = match (&known.found, self.ring()) {
+            (Some(found), _) => found.clone(),
+            (None, Ok(ring)) => {
+                let homes = homes(ring, self.id_of(fragment)).into_iter();
+                homes.map(|device| Place { fragment, device }).collect()
+            }
+            (None, Err(_)) => Vec::new(),
+        };
+        places.retain(|place| place.fragment == fragment);
+        places.retain(|place| !known.out.iter().any(|(out, _)| out == place));
+        places
+    }
+
+    /// Fragments that `wanted` can be made of from column `column` on, those first whose devices are
+    /// well. They take turns, so that all serve their share.
+    pub(super) fn sources(&self, wanted: FragmentIndex, column: u64) -> Vec<Place> {
+        let stored = self.geometry.stored();
+        let wanted: Fragments = [wanted].into_iter().collect();
+        let mut sources: Vec<_> = stored
+            .without(wanted)
+            .iter()
+            .filter(|fragment| self.geometry.stored_bytes(*fragment) > column)
+            .filter_map(|fragment| self.places(fragment).first().copied())
+            .collect();
+        let turn = usize::from(self.id.0[14]) % sources.len().max(1);
+        sources.rotate_left(turn);
+        sources.sort_by_key(|place| self.health().is_shunned(place.device));
+        sources
+    }
+
+    /// Opens some columns of a fragment, and notes what comes of that.
+    pub(super) async fn open(&self, place: Place, columns: Range<u64>) -> Result<Flow> {
+        let begun = Instant::now();
+        let Place { fragment, device } = place;
+        let opened = async {
+            let node = self.node(device)?;
+            let opening = Flow::open(node, device, self.id_of(fragment), columns);
+            let silent = |_| Error::unavailable(format!("device {device} doesn't answer"));
+            timeout(ANSWER_TIME, opening).await.map_err(silent)?
+        };
+        let opened = opened.await;
+        match &opened {
+            Ok(_) => self.health().first_byte(device, begun.elapsed()),
+            Err(error) => self.fail(place, error),
+        }
+        opened
+    }
+
+    /// A place failed: it isn't asked again before the device says that it has the fragment.
+    pub(super) fn fail(&self, place: Place, error: &Error) {
+        // Whoever answers so has nothing to give, now and later.
+        let for_good =
+            matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::Invalid);
+        if for_good {
+            self.health().answered(place.device);
+        } else {
+            self.health().failed(place.device);
+        }
+        let Place { fragment, device } = place;
+        tracing::debug!(extent = %self.id, %fragment, %device, %error, "a fragment can't be had");
+        let mut known = self.known.lock();
+        if !known.out.iter().any(|(out, _)| *out == place) {
+            known.out.push((place, for_good));
+        }
+    }
+
+    /// From now on only such places count as devices are found to have.
+    pub(super) fn begin_census(&self) {
+        self.known.lock().found = Some(Vec::new());
+    }
+
+    /// A device says which fragments it has: what it failed at before counts no more.
+    pub(super) fn find(&self, device: DeviceId, here: impl Iterator<Item = FragmentIndex>) {
+        let mut known = self.known.lock();
+        known.out.retain(|(out, for_good)| *for_good || out.device != device);
+        let places = here.map(|fragment| Place { fragment, device });
+        known.found.get_or_insert_default().extend(places);
+    }
+
+    /// How many places have failed.
+    pub(super) fn failures(&self) -> usize {
+        self.known.lock().out.len()
+    }
+
+    /// Whether one of them may come back.
+    pub(super) fn may_recover(&self) -> bool {
+        self.known.lock().out.iter().any(|(_, for_good)| !for_good)
+    }
+}

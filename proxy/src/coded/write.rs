@@ -1,0 +1,165 @@
+//! Writing a coded extent: bytes in, fragments out.
+//!
+//! Each piece of bytes goes on to the pipe of its data fragment as it is, and is added to parity, which
+//! goes out while the last data fragment does. A fragment whose bytes are all in its pipe is finished at
+//! once, so that its node can sync it while others are still coming. All of it is done where the bytes
+//! come in, a piece of at most a MiB at a time; the hashes take more of a core than the parity.
+//!
+//! Every fragment is hashed here, besides the extent: there is no second copy whose hash a node's
+//! could be compared with, and bytes that changed on their way would be stored as if they were right.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use martlet_erasure::{Code, Encoder, FragmentIndex, Geometry};
+use martlet_protocol::backend::NewExtent;
+use martlet_protocol::extent::{ExtentRef, Stripe};
+use martlet_protocol::{Error, Result};
+
+use super::admission::Reserve;
+use crate::extents::{self, Fanout, Fragment, Piece, Plan};
+use crate::pipe::Permit;
+use crate::store::Inner;
+use crate::unclaimed::Placed;
+
+/// A hash that is known when all bytes have gone by.
+type Sum = Arc<OnceLock<[u8; 32]>>;
+
+/// A coded extent whose bytes are coming in.
+pub(crate) struct CodedWrite {
+    encoder: Encoder,
+    fanout: Fanout,
+    /// The fragments that have bytes, in the order of the fanout's pipes.
+    lanes: Vec<Lane>,
+    whole: Hashing,
+    reserve: Reserve,
+}
+
+/// A fragment on its way into its pipe.
+struct Lane {
+    fragment: FragmentIndex,
+    is_parity: bool,
+    hashing: Hashing,
+}
+
+/// Bytes that are hashed as they go by.
+struct Hashing {
+    hasher: blake3::Hasher,
+    bytes_left: u64,
+    sum: Sum,
+}
+
+/// What an extent of `length` bytes has standing until its parity can go.
+pub(crate) fn parity_bytes(code: Code, length: u64) -> Result<u64> {
+    Ok(u64::from(code.m()) * Geometry::new(code, length)?.columns())
+}
+
+impl CodedWrite {
+    /// Begins an extent of `length` bytes: they are pushed, and the future says when enough devices
+    /// have their fragments.
+    pub(crate) fn begin(
+        inner: &Arc<Inner>,
+        code: Code,
+        (new, length): (&NewExtent, u64),
+        placed: Arc<Placed>,
+        reserve: Reserve,
+    ) -> Result<(Self, BoxFuture<'static, Result<ExtentRef>>)> {
+        let geometry = Geometry::new(code, length)?;
+        let encoder = Encoder::new(&inner.extents.codecs.get(code), &geometry)?;
+        let whole = whole(new, length)?;
+        let lanes: Vec<_> = geometry.stored().iter().map(|at| Lane::new(at, &geometry)).collect();
+        let plan = Plan {
+            policy: new.layout.policy,
+            id: whole.id,
+            pieces: lanes.iter().map(|lane| lane.piece(new, code, whole)).collect(),
+            needed: usize::from(geometry.needed()) + 1,
+            placed,
+        };
+        let (fanout, durable) = extents::begin_pieces(inner, plan)?;
+        let hashing = Hashing::new(length);
+        let sum = hashing.sum.clone();
+        let done = async move {
+            let extent = durable.await?;
+            let unknown = || Error::internal("an extent is durable whose bytes aren't in");
+            Ok(ExtentRef { blake3: *sum.get().ok_or_else(unknown)?, ..extent })
+        };
+        Ok((Self { encoder, fanout, lanes, whole: hashing, reserve }, Box::pin(done)))
+    }
+
+    /// Where to wait for room.
+    pub(crate) fn fanout(&mut self) -> &mut Fanout {
+        &mut self.fanout
+    }
+
+    /// Takes the next bytes, and their share of what all writes may hold.
+    pub(crate) fn push(&mut self, bytes: &Bytes, permit: &Permit) -> Result<()> {
+        self.whole.take(bytes);
+        for block in self.encoder.push(bytes)? {
+            let place = self.lanes.iter().position(|lane| lane.fragment == block.fragment);
+            let at = place.ok_or_else(|| Error::internal("a fragment has bytes and no pipe"))?;
+            let permit = if self.lanes[at].is_parity {
+                self.reserve.share(block.bytes.len())
+            } else {
+                permit.clone()
+            };
+            let is_all = self.lanes[at].hashing.take(&block.bytes);
+            self.fanout.give(at, block.bytes, permit);
+            if is_all {
+                self.fanout.end(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes bytes that stood in the reserve.
+    pub(crate) fn push_reserved(&mut self, bytes: &Bytes) -> Result<()> {
+        let permit = self.reserve.share(bytes.len());
+        self.push(bytes, &permit)
+    }
+
+    /// Says that all bytes are in.
+    pub(crate) fn finish(self) {
+        self.fanout.finish();
+    }
+}
+
+/// What all fragments of an extent are counted as.
+fn whole(new: &NewExtent, length: u64) -> Result<ExtentRef> {
+    let length = u32::try_from(length).map_err(|_| Error::internal("an extent is too long"))?;
+    Ok(ExtentRef { id: new.id.whole(), length, blake3: [0; 32] })
+}
+
+impl Lane {
+    fn new(fragment: FragmentIndex, geometry: &Geometry) -> Self {
+        let is_parity = !geometry.code().is_data(fragment);
+        Self { fragment, is_parity, hashing: Hashing::new(geometry.stored_bytes(fragment)) }
+    }
+
+    /// What its device is to hold.
+    fn piece(&self, new: &NewExtent, code: Code, whole: ExtentRef) -> Piece {
+        let FragmentIndex(number) = self.fragment;
+        let mut new = new.clone();
+        new.id = whole.id.fragment(number);
+        new.length = Some(self.hashing.bytes_left);
+        new.layout.stripe = Some(Stripe { k: code.k(), m: code.m(), length: whole.length });
+        let fragment = Fragment { whole, blake3: self.hashing.sum.clone() };
+        Piece { replica: number, new, fragment: Some(fragment) }
+    }
+}
+
+impl Hashing {
+    fn new(bytes: u64) -> Self {
+        Self { hasher: blake3::Hasher::new(), bytes_left: bytes, sum: Sum::default() }
+    }
+
+    /// Takes bytes; true if they were the last.
+    fn take(&mut self, bytes: &[u8]) -> bool {
+        self.hasher.update(bytes);
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.len() as u64);
+        if self.bytes_left == 0 {
+            let _ = self.sum.set(*self.hasher.finalize().as_bytes());
+        }
+        self.bytes_left == 0
+    }
+}

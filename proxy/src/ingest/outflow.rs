@@ -1,0 +1,275 @@
+//! The devices' end of a body: extents one after the other, as copies or as coded fragments.
+//!
+//! Up to two extents are in flight: the sync of one overlaps the arrival of the next. What waits in
+//! pipes is bounded for each extent and over the whole store; what a coded extent has standing besides
+//! is reserved before its first byte ([`admission`](crate::coded::admission)).
+//!
+//! A coded extent has to know its length before it begins. If nobody knows how long the body is, bytes
+//! are gathered first, and an extent is made of what has come.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesOrdered;
+use martlet_erasure::Code;
+use martlet_protocol::backend::NewExtent;
+use martlet_protocol::extent::{ExtentRef, Layout, Owner};
+use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX};
+use martlet_protocol::{Error, ExtentId};
+
+use super::{Destination, Source};
+use crate::coded::admission::Reserve;
+use crate::coded::code_of;
+use crate::coded::write::{CodedWrite, parity_bytes};
+use crate::error::Result;
+use crate::extents::{self, Fanout};
+use crate::pipe::{Permit, cost};
+use crate::store::Inner;
+use crate::unclaimed::Unclaimed;
+
+/// Extents that may be in flight for one body.
+const EXTENTS_IN_FLIGHT: usize = 2;
+/// What is gathered of a body of unknown length before it becomes a coded extent.
+const GATHERED_COST_MAX: u64 = 4 * 1024 * 1024;
+
+type Written = Result<ExtentRef, Error>;
+type Writing = FuturesOrdered<BoxFuture<'static, Written>>;
+
+/// The devices' end.
+pub(super) struct Outflow<'a> {
+    inner: &'a Arc<Inner>,
+    to: Destination<'a>,
+    unclaimed: &'a Unclaimed,
+    writing: Writing,
+    written: Vec<ExtentRef>,
+    current: Option<Current>,
+    /// Bytes that the current extent still takes.
+    room: u64,
+    sent: u64,
+}
+
+/// The extent that bytes go to.
+enum Current {
+    Copies(Fanout),
+    Coded(Box<CodedWrite>),
+    Gathering(Gathering),
+}
+
+/// An extent whose length nobody knows yet.
+struct Gathering {
+    new: NewExtent,
+    code: Code,
+    pieces: Vec<Bytes>,
+    cost: u64,
+    reserve: Reserve,
+}
+
+impl<'a> Outflow<'a> {
+    pub(super) fn new(
+        inner: &'a Arc<Inner>,
+        to: Destination<'a>,
+        unclaimed: &'a Unclaimed,
+    ) -> Self {
+        Self {
+            inner,
+            to,
+            unclaimed,
+            writing: FuturesOrdered::new(),
+            written: Vec::new(),
+            current: None,
+            room: 0,
+            sent: 0,
+        }
+    }
+
+    /// Sends what has arrived and what still will.
+    pub(super) async fn run(
+        mut self,
+        source: &mut Source,
+        head: Vec<Bytes>,
+    ) -> Result<Vec<ExtentRef>> {
+        for chunk in head {
+            self.send(chunk, source.announced).await?;
+        }
+        loop {
+            let next = alongside(&mut self.writing, &mut self.written, source.next()).await??;
+            let Some(chunk) = next else { break };
+            self.send(chunk.clone(), source.announced).await?;
+            source.hashing.push(chunk);
+            let hashed = source.hashing.keep_up();
+            alongside(&mut self.writing, &mut self.written, hashed).await??;
+        }
+        if source.announced.is_some_and(|announced| announced != source.arrived) {
+            return source.check_end().map(|()| Vec::new());
+        }
+        self.end_extent().await?;
+        let hashed = source.hashing.catch_up();
+        alongside(&mut self.writing, &mut self.written, hashed).await??;
+        while let Some(done) = self.writing.next().await {
+            self.written.push(done?);
+        }
+        let stored: u64 = self.written.iter().map(|extent| u64::from(extent.length)).sum();
+        if stored != self.sent {
+            let message = format!("{} bytes were sent and {stored} stored", self.sent);
+            return Err(Error::internal(message).into());
+        }
+        Ok(self.written)
+    }
+
+    async fn send(&mut self, mut chunk: Bytes, announced: Option<u64>) -> Result<()> {
+        while !chunk.is_empty() {
+            if self.room == 0 {
+                self.end_extent().await?;
+                while self.writing.len() >= EXTENTS_IN_FLIGHT {
+                    let done = self.writing.next().await.expect("some are in flight");
+                    self.written.push(done?);
+                }
+                self.begin_extent(announced.map(|size| size - self.sent)).await?;
+            }
+            let room = usize::try_from(self.room).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+            let piece = chunk.split_to(chunk.len().min(room));
+            self.room -= piece.len() as u64;
+            self.sent += piece.len() as u64;
+            self.push(piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands a piece to the current extent, once there is room for it.
+    async fn push(&mut self, piece: Bytes) -> Result<()> {
+        let Self { inner, writing, written, current, .. } = self;
+        match current {
+            None => {}
+            Some(Current::Copies(fanout)) => {
+                let ready = admitted(inner, fanout, piece.len());
+                let permit = alongside(writing, written, ready).await?;
+                fanout.push(&piece, &permit);
+            }
+            Some(Current::Coded(coded)) => {
+                let ready = admitted(inner, coded.fanout(), piece.len());
+                let permit = alongside(writing, written, ready).await?;
+                coded.push(&piece, &permit)?;
+            }
+            Some(Current::Gathering(gathering)) => {
+                gathering.cost += cost(&piece) as u64;
+                gathering.pieces.push(piece);
+                self.room = GATHERED_COST_MAX.saturating_sub(gathering.cost);
+            }
+        }
+        Ok(())
+    }
+
+    async fn end_extent(&mut self) -> Result<()> {
+        match self.current.take() {
+            None => {}
+            Some(Current::Copies(fanout)) => fanout.finish(),
+            Some(Current::Coded(coded)) => coded.finish(),
+            Some(Current::Gathering(gathering)) => {
+                let Gathering { new, code, pieces, reserve, .. } = gathering;
+                let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+                let mut coded = self.begin_coded(code, (&new, length), reserve)?;
+                for piece in pieces {
+                    coded.push_reserved(&piece)?;
+                    // Others have their turn in between, and so have the devices.
+                    let others = tokio::task::yield_now();
+                    alongside(&mut self.writing, &mut self.written, others).await?;
+                }
+                coded.finish();
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next extent, under the policy's kind of redundancy; `left` is what is still to come.
+    async fn begin_extent(&mut self, left: Option<u64>) -> Result<()> {
+        let cluster = self.inner.cluster();
+        let code = code_of(cluster.data(self.to.policy)?.identity().redundancy)?;
+        let new = self.new_extent();
+        let (current, room) = match (code, left) {
+            (None, left) => {
+                let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
+                let new = NewExtent { length, ..new };
+                let (fanout, write) = extents::begin(self.inner, &new, self.unclaimed.placed())?;
+                self.writing.push_back(write);
+                (Current::Copies(fanout), EXTENT_BYTES_MAX)
+            }
+            (Some(code), Some(left)) => {
+                let length = left.min(code.extent_bytes_max());
+                let reserve = self.reserve(parity_bytes(code, length)?).await?;
+                let coded = self.begin_coded(code, (&new, length), reserve)?;
+                (Current::Coded(Box::new(coded)), length)
+            }
+            (Some(code), None) => {
+                let parity = parity_bytes(code, GATHERED_COST_MAX)?;
+                let reserve = self.reserve(GATHERED_COST_MAX + parity).await?;
+                let gathering = Gathering { new, code, pieces: Vec::new(), cost: 0, reserve };
+                (Current::Gathering(gathering), GATHERED_COST_MAX)
+            }
+        };
+        (self.current, self.room) = (Some(current), room);
+        Ok(())
+    }
+
+    fn begin_coded(
+        &mut self,
+        code: Code,
+        extent: (&NewExtent, u64),
+        reserve: Reserve,
+    ) -> Result<CodedWrite> {
+        let placed = self.unclaimed.placed();
+        let (coded, write) = CodedWrite::begin(self.inner, code, extent, placed, reserve)?;
+        self.writing.push_back(write);
+        Ok(coded)
+    }
+
+    async fn reserve(&mut self, bytes: u64) -> Result<Reserve> {
+        let reserve = self.inner.extents.admission.reserve(&self.inner.buffer, bytes);
+        Ok(alongside(&mut self.writing, &mut self.written, reserve).await??)
+    }
+
+    /// The extent that begins with the next byte.
+    fn new_extent(&self) -> NewExtent {
+        let owner = Owner {
+            bucket: self.to.bucket,
+            key: self.to.key.to_owned(),
+            write_id: self.to.write_id,
+            upload: self.to.upload,
+            role: self.to.role,
+            offset: self.to.offset + self.sent,
+        };
+        // The last bits number fragments, if there will be any.
+        let id = ExtentId::random().whole();
+        let layout = Layout { policy: self.to.policy, stripe: None };
+        NewExtent { id, owner, length: None, birth_ms: None, layout }
+    }
+}
+
+/// Waits for a share of what all writes may hold, and for room in the pipes. No piece takes more than
+/// a quarter of it all, which is always to be had in the end.
+async fn admitted(inner: &Inner, fanout: &mut Fanout, bytes: usize) -> Permit {
+    let bytes = bytes.min((inner.options.buffer_bytes_max / 4).max(1));
+    let share = u32::try_from(bytes).unwrap_or(u32::MAX);
+    let acquired = inner.buffer.clone().acquire_many_owned(share);
+    let permit = fanout.while_waiting(acquired).await.ok().map(Arc::new);
+    fanout.room().await;
+    permit
+}
+
+/// Waits for `future` while extents are being written; one that fails ends the wait.
+async fn alongside<F: Future>(
+    writing: &mut Writing,
+    written: &mut Vec<ExtentRef>,
+    future: F,
+) -> Result<F::Output> {
+    let mut future = pin!(future);
+    loop {
+        tokio::select! {
+            biased;
+            Some(done) = writing.next(), if !writing.is_empty() => written.push(done?),
+            output = &mut future => return Ok(output),
+        }
+    }
+}

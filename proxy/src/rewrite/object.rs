@@ -1,0 +1,227 @@
+//! One object goes under another policy.
+//!
+//! Its bytes are read as for any reader and written as for any writer; then its entry is replaced by
+//! a ballot (rule R7), on the condition that it is still the very write that was read. So of a client
+//! and a rewrite that meet at a key, the client's write stays:
+//!
+//! * an overwrite or a delete before the ballot is another write id: nothing is written;
+//! * one after it comes above, like after any write;
+//! * one that was acknowledged short of a quorum is with someone who keeps it for others (rule A1).
+//!   The new entry would lie above it, and the object of before come back over it. So everyone is
+//!   asked first, and who is silent may keep one: then the object stays as it is.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{Body, Bucket, ETag, Manifest, Object, Value};
+use martlet_protocol::extent::ExtentRole;
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::{Level, PolicyId, RegisterKind, WriteId};
+
+use super::pace::Attempt;
+use crate::api::Incoming;
+use crate::bucket::busy;
+use crate::digest::md5_of_md5s;
+use crate::error::{Error, Result};
+use crate::index::{Failed, Intent, Landed, Proposal, Step};
+use crate::ingest::{Destination, Ingested};
+use crate::put::{Site, object_of};
+use crate::store::Inner;
+use crate::unclaimed::Unclaimed;
+use crate::walk::Paths;
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Its bytes lie under the policy that they should.
+    Moved,
+    /// They did before, or there are none, or the object is gone.
+    InPlace,
+    /// It was overwritten or deleted meanwhile.
+    Overtaken,
+}
+
+/// What was written anew. Dropped, it lets go of all of it unless it was claimed.
+#[derive(Default)]
+struct Fresh {
+    claim: AtomicBool,
+    unclaimed: Vec<Unclaimed>,
+}
+
+impl Fresh {
+    fn release(&self) {
+        self.claim.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        for unclaimed in &self.unclaimed {
+            unclaimed.claim().store(*self.claim.get_mut(), Ordering::Release);
+        }
+    }
+}
+
+impl Inner {
+    /// The policy that an object lies under and the one that it should lie under, if they differ.
+    pub(super) fn astray(&self, bucket: &Bucket, object: &Object) -> Option<(PolicyId, PolicyId)> {
+        let from = match &object.body {
+            Body::Extents(manifest) if !manifest.extents.is_empty() => manifest.policy,
+            Body::Spilled { policy, .. } => *policy,
+            Body::Empty | Body::Inline { .. } | Body::Extents(_) => return None,
+        };
+        // A class of before, which names no policy, changes nothing.
+        let to = self.policy_of(bucket, &object.attributes).unwrap_or(bucket.policy);
+        (from != to).then_some((from, to))
+    }
+
+    /// Brings an object under the policy that new writes of it would go to.
+    pub(super) async fn rewrite_object(
+        self: &Arc<Self>,
+        bucket: &str,
+        key: &str,
+        attempt: &Arc<Attempt>,
+    ) -> Result<Outcome> {
+        let site = self.site(bucket, key).await?;
+        let view = self.read(&site.key, Want::Entry, Level::Strict).await?;
+        let (Some(entry), Some(object)) = (&view.entry, object_of(&view)) else {
+            return Ok(Outcome::InPlace);
+        };
+        let Some((_, policy)) = self.astray(&site.bucket, object) else {
+            return Ok(Outcome::InPlace);
+        };
+        let (write_id, commit_by_ms) = (WriteId::random(), self.stamps.now_ms() + COMMIT_WINDOW_MS);
+        let to = Destination {
+            bucket: site.bucket.id,
+            key,
+            write_id,
+            upload: None,
+            role: ExtentRole::Data,
+            offset: 0,
+            policy,
+            inline_bytes_max: 0,
+        };
+        let mut fresh = Fresh::default();
+        let body = self.body_anew(object, to, &mut fresh, attempt).await?;
+        let value = Value::Object(Box::new(Object { body, ..object.clone() }));
+        self.check_nothing_kept(register_of(&site)).await?;
+        self.replace(site, entry.write_id, (write_id, commit_by_ms), value, &fresh).await
+    }
+
+    /// Writes the bytes of an object anew, checked against its tag.
+    async fn body_anew(
+        self: &Arc<Self>,
+        object: &Object,
+        to: Destination<'_>,
+        fresh: &mut Fresh,
+        attempt: &Arc<Attempt>,
+    ) -> Result<Body> {
+        let before = self.manifest(&object.body).await?;
+        let before = before.ok_or_else(|| differs("has no extents"))?;
+        if before.length() != object.size {
+            return Err(differs("is not as long as it should be"));
+        }
+        let mut manifest =
+            Manifest { policy: to.policy, extents: Vec::new(), parts: before.parts.clone() };
+        let mut md5s = Vec::new();
+        for range in pieces(object.size, &before.parts) {
+            let (size, offset) = (range.end - range.start, range.start);
+            let bytes = self.read_extents(before.policy, &before.extents, range).await?;
+            let incoming = Incoming { size: Some(size), ..unchecked(attempt.paced(bytes)) };
+            let Ingested { md5, extents, unclaimed, .. } =
+                self.ingest(incoming, Destination { offset, ..to }).await?;
+            manifest.extents.extend(extents);
+            fresh.unclaimed.push(unclaimed);
+            md5s.push(md5);
+        }
+        if !is_of(object.etag, &md5s) {
+            return Err(differs("does not match its ETag"));
+        }
+        let (body, unclaimed) = self.store_manifest(manifest, to).await?;
+        fresh.unclaimed.push(unclaimed);
+        Ok(body)
+    }
+
+    /// Puts `value` in the place of the write `read`, if that is still there.
+    async fn replace(
+        &self,
+        mut site: Site<'_>,
+        read: WriteId,
+        (write_id, commit_by_ms): (WriteId, u64),
+        value: Value,
+        fresh: &Fresh,
+    ) -> Result<Outcome> {
+        let mut evaluate = |view: &RegisterView| {
+            let is_there = view.entry.as_ref().is_some_and(|entry| entry.write_id == read);
+            Ok(if is_there { Step::Write(Proposal::of(value.clone())) } else { Step::Keep })
+        };
+        for _ in 0..2 {
+            let claim = Some(&fresh.claim);
+            let intent = Intent { claim, ..site.intent(write_id, commit_by_ms) };
+            match self.decide(intent, &mut evaluate).await {
+                Ok(Landed::At(_)) => return Ok(Outcome::Moved),
+                Ok(Landed::Kept(_)) => {
+                    fresh.release();
+                    return Ok(Outcome::Overtaken);
+                }
+                Ok(Landed::Fenced) => {
+                    fresh.release();
+                    site.bucket = self.refreshed(site.name, &site.bucket).await?;
+                }
+                Err(Failed { error, maybe_written, .. }) => {
+                    if !maybe_written {
+                        fresh.release();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Err(busy())
+    }
+}
+
+/// What holds the register of an object, and those of keys that begin with its key.
+fn register_of(site: &Site<'_>) -> Paths {
+    Paths {
+        bucket: site.bucket.id,
+        shards: vec![site.key.shard],
+        kind: RegisterKind::Object,
+        prefix: site.key.name.clone(),
+        fold: None,
+    }
+}
+
+/// What is taken in at a time: the parts of an object that was made from parts, so that its tag can be
+/// checked, which is made of theirs.
+fn pieces(size: u64, parts: &[u64]) -> Vec<Range<u64>> {
+    if parts.iter().sum::<u64>() != size {
+        return std::iter::once(0..size).collect();
+    }
+    let mut start = 0;
+    let piece = |length: &u64| {
+        start += length;
+        start - length..start
+    };
+    parts.iter().map(piece).collect()
+}
+
+/// Whether an object whose pieces have these MD5s is the one that a tag speaks of.
+fn is_of(etag: ETag, md5s: &[[u8; 16]]) -> bool {
+    match etag {
+        ETag::Md5(md5) => md5s == [md5],
+        ETag::Multipart { md5, parts } => {
+            md5s.len() == usize::from(parts) && md5_of_md5s(md5s.iter()) == md5
+        }
+    }
+}
+
+fn unchecked(bytes: martlet_protocol::ByteStream) -> Incoming {
+    let expected = Box::new(|| Ok(Vec::new()));
+    Incoming { bytes, size: None, md5: None, compute: Vec::new(), expected }
+}
+
+fn differs(how: &str) -> Error {
+    martlet_protocol::Error::corrupt(format!("the object {how}, and stays where it is")).into()
+}

@@ -1,0 +1,163 @@
+//! How fast a rewrite goes: not above its rate, and slower while clients wait.
+//!
+//! All objects that are moved at a time share one rate. What is counted here is what was read; an
+//! attempt that came to nothing is taken back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use martlet_protocol::{ByteStream, Error};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::RewriteOptions;
+
+/// Between two looks at how clients fare.
+const LOOK: Duration = Duration::from_millis(50);
+/// So many looks are waited before a piece is taken all the same.
+const LOOKS_MAX: u32 = 20;
+
+/// The pace of one rewrite.
+pub(super) struct Pace {
+    options: RewriteOptions,
+    /// When the next piece may begin.
+    next: Mutex<Instant>,
+    copied_bytes: AtomicU64,
+    stopped: AtomicBool,
+}
+
+impl Pace {
+    pub(super) fn new(options: RewriteOptions) -> Self {
+        Self {
+            options,
+            next: Mutex::new(Instant::now()),
+            copied_bytes: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a piece of so many bytes may go on.
+    async fn take(&self, bytes: u64) {
+        for _ in 0..LOOKS_MAX {
+            if !self.options.clients_wait.as_ref().is_some_and(|they_do| they_do()) {
+                break;
+            }
+            sleep(LOOK).await;
+        }
+        let Some(rate) = self.options.bytes_per_s else { return };
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+        let span = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let until = {
+            let mut next = self.next.lock();
+            *next = (*next).max(Instant::now()) + span;
+            *next
+        };
+        sleep_until(until).await;
+    }
+}
+
+impl fmt::Debug for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pace")
+            .field("bytes_per_s", &self.options.bytes_per_s)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one attempt at an object has read.
+pub(super) struct Attempt {
+    pace: Arc<Pace>,
+    bytes: AtomicU64,
+}
+
+impl Attempt {
+    pub(super) fn new(pace: &Arc<Pace>) -> Arc<Self> {
+        Arc::new(Self { pace: pace.clone(), bytes: AtomicU64::new(0) })
+    }
+
+    /// The same bytes, no faster than they may go. They end in an error when the rewrite is stopped.
+    pub(super) fn paced(self: &Arc<Self>, bytes: ByteStream) -> ByteStream {
+        let attempt = self.clone();
+        let paced = bytes.then(move |piece| {
+            let attempt = attempt.clone();
+            async move {
+                let piece = piece?;
+                attempt.pace.take(piece.len() as u64).await;
+                if attempt.pace.is_stopped() {
+                    return Err(Error::unavailable("the rewrite was stopped"));
+                }
+                attempt.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                attempt.pace.copied_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                Ok(piece)
+            }
+        });
+        paced.boxed()
+    }
+
+    /// It came to nothing.
+    pub(super) fn take_back(&self) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        self.pace.copied_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn of(bytes_per_s: u64, clients_wait: bool) -> Arc<Pace> {
+        let clients_wait: Arc<super::super::ClientsWait> = Arc::new(move || clients_wait);
+        let options =
+            RewriteOptions { bytes_per_s: Some(bytes_per_s), clients_wait: Some(clients_wait) };
+        Arc::new(Pace::new(options))
+    }
+
+    fn stream(pieces: usize) -> ByteStream {
+        futures::stream::iter((0..pieces).map(|_| Ok(Bytes::from(vec![7; 1000])))).boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_that_are_moved_side_by_side_share_the_rate() {
+        let (pace, begun) = (of(1000, false), Instant::now());
+        let attempts = [Attempt::new(&pace), Attempt::new(&pace)];
+        let counts = attempts.each_ref().map(|attempt| attempt.paced(stream(3)).count());
+        assert_eq!(futures::future::join_all(counts).await, [3, 3]);
+        assert_eq!(begun.elapsed().as_secs(), 6);
+        assert_eq!(pace.copied_bytes(), 6000);
+        attempts[0].take_back();
+        assert_eq!(pace.copied_bytes(), 3000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_go_first_but_not_for_ever() {
+        let (pace, begun) = (of(u64::MAX, true), Instant::now());
+        assert_eq!(Attempt::new(&pace).paced(stream(2)).count().await, 2);
+        assert_eq!(begun.elapsed(), LOOK * LOOKS_MAX * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_is_stopped_ends_in_an_error() {
+        let pace = of(1000, false);
+        let mut paced = Attempt::new(&pace).paced(stream(2));
+        assert!(paced.next().await.unwrap().is_ok());
+        pace.stop();
+        assert!(paced.next().await.unwrap().is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! What coded writes hold of memory: bounded over all of them, given back in the end, and nobody waits
+//! for ever.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::join_all;
+use martlet_protocol::{Backend, DeviceId, ErrorKind};
+use tokio::time::Instant;
+
+use super::rig::{Rig, extents};
+use crate::tests::extents::slow::Held;
+use crate::tests::extents::wayward::Conduct;
+use crate::tests::harness::{body, pattern, put, settle};
+use crate::{Error, Incoming, StoreOptions, WriteConditions};
+
+const MIB: usize = 1024 * 1024;
+const PIECE: usize = MIB / 16;
+
+async fn rig(buffer_bytes_max: usize) -> Rig {
+    let options = StoreOptions { buffer_bytes_max, ..StoreOptions::default() };
+    Rig::with("4+2", (6, 1), options).await
+}
+
+/// Bytes of the budget that are taken.
+fn taken(rig: &Rig, budget: usize) -> usize {
+    budget - rig.store.inner().buffer.available_permits()
+}
+
+/// Writes a body, and lets its extents go so that the test itself holds little.
+async fn write(rig: &Rig, held: &Held, key: String, size_known: bool) {
+    let mut incoming = held.body(2 * MIB / PIECE, PIECE);
+    incoming.size = incoming.size.filter(|_| size_known);
+    let written = put(&rig.store, &key, incoming, WriteConditions::default()).await.unwrap();
+    for extent in extents(&written) {
+        let on = rig.held(extent.id);
+        assert!(on.len() >= 5, "{on:?}");
+        for (fragment, device) in on {
+            let id = extent.id.fragment(fragment.0);
+            rig.node.memory.delete_extents(device, &[id]).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_four_writers_share_the_budget_and_all_come_to_their_end() {
+    let (budget, writers) = (8 * MIB, 64);
+    for conduct in [Conduct::Hangs, Conduct::WriteSlow(Duration::from_millis(30))] {
+        let rig = rig(budget).await;
+        rig.let_be([DeviceId(2)], conduct);
+        let held = Held::default();
+        let begun = Instant::now();
+        let writes = (0..writers).map(|at| write(&rig, &held, format!("{at}"), at % 4 > 0));
+        join_all(writes).await;
+        let took = begun.elapsed();
+        assert!(took < Duration::from_mins(1), "{conduct:?}: {took:?}");
+        // Beyond the budget: what is kept for another beginning, and of each writer what is to be
+        // hashed and the piece in its hand.
+        let most = held.most.load(Ordering::SeqCst);
+        let beyond = budget / 4 + writers * (MIB / 2 + 2 * PIECE);
+        assert!(most <= budget + beyond, "{conduct:?}: {most} bytes at once");
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        assert_eq!((held.now.load(Ordering::SeqCst), taken(&rig, budget)), (0, 0), "{conduct:?}");
+        assert_eq!(rig.store.inner().extents.kept.available_permits(), budget / 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_smaller_than_an_extent_is_enough() {
+    let budget = MIB / 2;
+    let rig = rig(budget).await;
+    let bodies: Vec<_> = (0..4).map(|seed| pattern(5 * MIB, seed)).collect();
+    let writes = bodies.iter().zip(0..).map(|(bytes, at)| {
+        let (rig, mut incoming) = (&rig, body(bytes.clone()));
+        async move {
+            incoming.size = incoming.size.filter(|_| at % 2 > 0);
+            let key = format!("{at}");
+            let written = put(&rig.store, &key, incoming, WriteConditions::default()).await;
+            rig.check_at_home(&written.unwrap(), bytes).await;
+        }
+    });
+    join_all(writes).await;
+    settle().await;
+    assert_eq!(taken(&rig, budget), 0);
+}
+
+/// A body that gives its first bytes and then nothing for an hour.
+fn stopping(bytes: &Bytes, size: Option<u64>) -> Incoming {
+    let begin = futures::stream::iter([Ok(bytes.slice(..MIB))]);
+    let rest = bytes.slice(MIB..);
+    let end = futures::stream::once(async move {
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        Ok(rest)
+    });
+    Incoming { bytes: begin.chain(end).boxed(), size, ..body(Bytes::new()) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_clients_that_stopped_is_told_to_come_back() {
+    let budget = 16 * MIB;
+    let rig = rig(budget).await;
+    let bytes = pattern(16 * MIB, 1);
+    // Parity of 8 MiB stands: all that may.
+    let stopped = stopping(&bytes, Some(bytes.len() as u64));
+    let stopped = put(&rig.store, "stopped", stopped, WriteConditions::default());
+    let other = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let begun = Instant::now();
+        for size in [Some(6_000_000), None] {
+            let incoming = Incoming { size, ..body(pattern(6_000_000, 2)) };
+            let refused = put(&rig.store, "other", incoming, WriteConditions::default()).await;
+            let Err(Error::Backend(error)) = refused else { panic!("there is no room") };
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+        }
+        assert!(begun.elapsed() < Duration::from_mins(3), "{:?}", begun.elapsed());
+        assert!(taken(&rig, budget) <= 9 * MIB, "{}", taken(&rig, budget));
+    };
+    let (written, ()) = futures::future::join(stopped, other).await;
+    rig.check_at_home(&written.unwrap(), &bytes).await;
+    settle().await;
+    assert_eq!(taken(&rig, budget), 0);
+    let bytes = pattern(6_000_000, 2);
+    rig.check_at_home(&rig.put("other", bytes.clone()).await.unwrap(), &bytes).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_dropped_gives_back_what_it_held() {
+    let budget = 32 * MIB;
+    let rig = rig(budget).await;
+    let bytes = pattern(16 * MIB, 1);
+    for size in [Some(bytes.len() as u64), None] {
+        let write = put(&rig.store, "key", stopping(&bytes, size), WriteConditions::default());
+        tokio::time::timeout(Duration::from_secs(9), write).await.expect_err("it has stopped");
+        settle().await;
+        assert_eq!(taken(&rig, budget), 0);
+        assert!(rig.node.memory.extents_in_use().is_empty());
+    }
+}

@@ -1,0 +1,177 @@
+//! Which storage policy things go under: the bucket's, the default, or the one that a storage class
+//! names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use martlet_protocol::entry::{Attributes, Body, Object};
+use martlet_protocol::testing::MemoryBackend;
+use martlet_protocol::{Backend, DeviceId, PolicyId, Redundancy, SystemClock};
+use martlet_ring::{Builder, Device, NewDevice, Node, Occasion, Ring, Settings};
+
+use super::harness::{body, pattern, put};
+use crate::{
+    Cluster, CompleteUpload, CopyObject, Error, NamedPart, NewBucket, NewUpload, ObjectStore,
+    PutObject, ReadConditions, StoreOptions, WriteConditions,
+};
+
+const DEVICES: [DeviceId; 2] = [DeviceId(0), DeviceId(1)];
+/// Longer than what lies within an entry.
+const LONG: usize = 20_000;
+
+/// A ring of a policy of that name, with a copy on every device.
+fn ring(policy: u16, name: &str) -> Arc<Ring> {
+    let settings = Settings {
+        policy: PolicyId(policy),
+        policy_name: name.to_owned(),
+        redundancy: Redundancy::Replicated,
+        part_power: 4,
+        replicas: 2.0,
+        min_part_hours: 0,
+        overload: 0.0,
+    };
+    let mut builder = Builder::create(settings, [7; 16]).unwrap();
+    for DeviceId(id) in DEVICES {
+        let node = Node { name: format!("n{id}"), address: format!("n{id}:6200") };
+        let (name, meta) = ("disk".to_owned(), String::new());
+        builder.add(NewDevice { region: 1, zone: 1, node, name, weight: 1.0, meta }).unwrap();
+    }
+    builder.rebalance(Occasion::default()).unwrap();
+    Arc::new(builder.ring().unwrap())
+}
+
+/// Policies 2, `default`, and 5, `cold-ec`, whichever comes first.
+fn cluster() -> Cluster {
+    let memory = Arc::new(MemoryBackend::new(Arc::new(SystemClock), DEVICES));
+    let nodes = DEVICES.map(|id| (id, memory.clone() as Arc<dyn Backend>));
+    let data = vec![ring(5, "cold-ec"), ring(2, "default")];
+    Cluster::new(ring(0, "index"), data, HashMap::from(nodes)).unwrap()
+}
+
+fn store(cluster: Cluster) -> ObjectStore {
+    let options = StoreOptions { part_bytes_min: 10, ..StoreOptions::default() };
+    ObjectStore::new(cluster, Arc::new(SystemClock), options)
+}
+
+async fn make(store: &ObjectStore, name: &str, policy: Option<&str>) -> Result<PolicyId, Error> {
+    let policy = policy.map(str::to_owned);
+    let new = NewBucket { owner: "me".into(), index_shards: 4, policy };
+    store.create_bucket(name, new).await.map(|bucket| bucket.policy)
+}
+
+fn class(class: &str) -> Attributes {
+    Attributes { storage_class: Some(class.to_owned()), ..Attributes::default() }
+}
+
+async fn write(store: &ObjectStore, key: &str, attributes: Attributes) -> Result<Object, Error> {
+    let conditions = WriteConditions::default();
+    let body = body(pattern(LONG, 3));
+    let written = store.put("b", key, PutObject { attributes, body, conditions }).await?;
+    Ok(written.object)
+}
+
+fn policy_of(object: &Object) -> PolicyId {
+    match &object.body {
+        Body::Extents(manifest) => manifest.policy,
+        other => panic!("it lies within its entry: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_gets_the_policy_that_was_asked_for_or_the_default() {
+    let store = store(cluster());
+    assert_eq!(make(&store, "b", None).await.unwrap(), PolicyId(2));
+    assert_eq!(make(&store, "c", Some("cold-ec")).await.unwrap(), PolicyId(5));
+    assert_eq!(make(&store, "d", Some("COLD_EC")).await.unwrap(), PolicyId(5));
+    let refusal = make(&store, "e", Some("warm")).await.unwrap_err();
+    assert!(matches!(refusal, Error::InvalidArgument(_)), "{refusal:?}");
+    let sentence = "\"warm\" is no storage policy: there are default, cold-ec";
+    assert_eq!(refusal.to_string(), sentence);
+    assert!(matches!(store.bucket("e").await, Err(Error::NoSuchBucket)));
+    assert_eq!(store.cluster().policy_name(PolicyId(5)), Some("cold-ec"));
+    assert_eq!(store.cluster().policy_name(PolicyId(1)), None);
+}
+
+#[tokio::test]
+async fn the_default_can_be_set_by_name() {
+    let other = cluster().with_default_policy("cold-ec").unwrap();
+    let store = store(other);
+    assert_eq!(make(&store, "b", None).await.unwrap(), PolicyId(5));
+    let written = write(&store, "k", Attributes::default()).await.unwrap();
+    assert_eq!(policy_of(&written), PolicyId(5));
+    let refusal = cluster().with_default_policy("warm").err().unwrap().to_string();
+    assert!(refusal.contains("there are default, cold-ec"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_storage_class_that_names_a_policy_wins_over_the_buckets() {
+    let store = store(cluster());
+    make(&store, "b", None).await.unwrap();
+    for (name, policy) in [("STANDARD", 2), ("COLD_EC", 5), ("cold-ec", 5), ("DEFAULT", 2)] {
+        let written = write(&store, "k", class(name)).await.unwrap();
+        assert_eq!(policy_of(&written), PolicyId(policy), "{name}");
+        assert_eq!(written.attributes.storage_class.as_deref(), Some(name), "kept as it came");
+    }
+    let refusal = write(&store, "k", class("GLACIER")).await.unwrap_err();
+    assert!(matches!(&refusal, Error::InvalidStorageClass(it) if it.contains("cold-ec")));
+}
+
+#[tokio::test]
+async fn a_copy_goes_where_it_asks_and_not_where_its_source_lies() {
+    let store = store(cluster());
+    make(&store, "b", None).await.unwrap();
+    write(&store, "k", class("COLD_EC")).await.unwrap();
+    let copy = |to: &'static str, storage_class: Option<&str>| {
+        let copy = CopyObject {
+            source: ("b".into(), "k".into()),
+            source_conditions: ReadConditions::default(),
+            attributes: None,
+            tags: None,
+            storage_class: storage_class.map(str::to_owned),
+            checksum: None,
+            conditions: WriteConditions::default(),
+        };
+        store.copy("b", to, copy)
+    };
+    let plain = copy("copy", None).await.unwrap().object;
+    assert_eq!((policy_of(&plain), plain.attributes.storage_class), (PolicyId(2), None));
+    // Onto itself: that is how S3 moves an object from one class to another.
+    let moved = copy("k", Some("STANDARD")).await.unwrap().object;
+    assert_eq!(policy_of(&moved), PolicyId(2));
+    assert!(matches!(copy("k", None).await, Err(Error::InvalidRequest(_))));
+}
+
+#[tokio::test]
+async fn an_uploads_parts_lie_where_its_beginning_said() {
+    let store = store(cluster());
+    make(&store, "b", None).await.unwrap();
+    let new = NewUpload { attributes: class("COLD_EC"), checksum: None };
+    let upload = store.create_upload("b", "k", new).await.unwrap();
+    assert_eq!(upload.storage_class.as_deref(), Some("COLD_EC"));
+    let part = store.upload_part("b", "k", upload.id, 1, body(pattern(LONG, 4))).await.unwrap();
+    let named = NamedPart { number: 1, etag: part.etag.to_string(), checksums: Vec::new() };
+    let complete = CompleteUpload { parts: vec![named], ..CompleteUpload::default() };
+    let written = store.complete_upload("b", "k", upload.id, complete).await.unwrap();
+    assert_eq!(policy_of(&written.object), PolicyId(5));
+    let refused = NewUpload { attributes: class("GLACIER"), checksum: None };
+    let refusal = store.create_upload("b", "k", refused).await.unwrap_err();
+    assert!(matches!(refusal, Error::InvalidStorageClass(_)), "{refusal:?}");
+}
+
+#[tokio::test]
+async fn what_lies_within_its_entry_may_name_a_class_too() {
+    let store = store(cluster());
+    make(&store, "b", Some("cold-ec")).await.unwrap();
+    let short = body(Bytes::from_static(b"short"));
+    let written = put(&store, "k", short, WriteConditions::default()).await.unwrap();
+    assert!(matches!(written.object.body, Body::Inline { .. }));
+}
+
+#[test]
+fn the_data_rings_are_told_by_number() {
+    let cluster = cluster();
+    let told: Vec<_> = cluster.policies().map(|ring| ring.identity().policy.0).collect();
+    assert_eq!((told, cluster.default_policy()), (vec![2, 5], PolicyId(2)));
+    assert!(cluster.policies().flat_map(Ring::devices).all(|it: &Device| it.id.0 < 2));
+}

@@ -1,0 +1,338 @@
+//! Objects on their way to another policy: what clients see, what they write meanwhile, and what is
+//! left behind.
+
+mod races;
+mod rig;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm};
+use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::{ErrorKind, Given, PolicyId};
+use tokio::time::sleep;
+
+use self::rig::{Rig, SECOND, policy_of, until};
+use super::harness::{body, collect, get, pattern, put, settle};
+use super::multipart::naming;
+use crate::{
+    Ask, ETagCondition, Error, PutObject, ReadAfter, ReadConditions, Rewrite, RewriteOptions,
+    Selection, WriteConditions,
+};
+
+/// More than is inline.
+const SIZE: usize = 20_000;
+
+fn refused(is_so: bool) -> Fault {
+    if is_so { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
+}
+
+#[tokio::test]
+async fn new_objects_and_uploads_go_under_the_policy_that_was_set() {
+    let rig = Rig::new().await;
+    let upload = rig.begin("upload").await;
+    rig.put("before", &pattern(SIZE, 1)).await;
+    let unknown = rig.store.set_bucket_policy("b", "third").await;
+    let Err(Error::InvalidArgument(sentence)) = unknown else { panic!("{unknown:?}") };
+    assert!(sentence.contains("first") && sentence.contains(SECOND), "{sentence}");
+    let missing = rig.store.set_bucket_policy("c", SECOND).await;
+    assert!(matches!(missing, Err(Error::NoSuchBucket)), "{missing:?}");
+    for _ in 0..2 {
+        assert_eq!(rig.store.set_bucket_policy("b", SECOND).await.unwrap().policy, PolicyId(1));
+    }
+    rig.put("after", &pattern(SIZE, 2)).await;
+    assert_eq!(policy_of(&rig.object("before").await), Some(PolicyId(0)));
+    assert_eq!(policy_of(&rig.object("after").await), Some(PolicyId(1)));
+    // An upload ends where it began.
+    rig.send_and_complete("upload", upload, &[pattern(SIZE, 3)]).await;
+    assert_eq!(policy_of(&rig.object("upload").await), Some(PolicyId(0)));
+}
+
+#[tokio::test]
+async fn everything_about_an_object_is_kept_but_where_it_lies() {
+    let rig = Rig::new().await;
+    let attributes = Attributes {
+        content_type: Some("text/x".into()),
+        cache_control: Some("no-store".into()),
+        user_metadata: vec![("a".into(), "b".into())],
+        tags: vec![("t".into(), "u".into())],
+        ..Attributes::default()
+    };
+    let bytes = pattern(3_000_000, 1);
+    let mut incoming = body(bytes.clone());
+    incoming.compute = vec![ChecksumAlgorithm::Crc32c, ChecksumAlgorithm::Sha256];
+    let conditions = WriteConditions::default();
+    let written = PutObject { attributes, body: incoming, conditions };
+    let written = rig.store.put("b", "key", written).await.unwrap();
+    let session = rig.store.session(Ask::default());
+    let token = session.token("b", "key", written.stamp);
+    assert_eq!(session.given(), Given::Quorum);
+
+    rig.turn_to_second().await;
+    let progress = rig.rewrite_all().await;
+    assert_eq!((progress.moved, progress.moved_bytes, progress.failed), (1, 3_000_000, 0));
+    assert_eq!(progress.copied_bytes, 3_000_000);
+    let after = rig.object("key").await;
+    let (mut expected, mut found) = (written.object, after.clone());
+    assert_eq!(policy_of(&found), Some(PolicyId(1)));
+    (expected.body, found.body) = (Body::Empty, Body::Empty);
+    assert_eq!(found, expected);
+    assert_eq!(get(&rig.store, "key", Selection::Whole).await.unwrap(), bytes);
+
+    // Rule A3: who has seen the write of before is answered from one above it.
+    let session = rig.store.session(Ask { read_after: Some(token), ..Ask::default() });
+    let conditions = ReadConditions::default();
+    let read = session.get("b", "key", Selection::Whole, &conditions).await.unwrap();
+    assert!(read.stamp > written.stamp);
+    assert_eq!(collect(read).await.unwrap(), bytes);
+    // And who knows its tag may still replace it.
+    let tag = ETagCondition::OneOf(vec![after.etag.to_string()]);
+    let same = WriteConditions { if_match: Some(tag), if_none_match: None };
+    put(&rig.store, "key", body("new".into()), same).await.unwrap();
+    settle().await;
+    assert!(rig.memory.extents_in_use().is_empty(), "what nobody names is garbage");
+}
+
+#[tokio::test]
+async fn objects_of_every_kind_move_and_only_those_that_have_to() {
+    let rig = Rig::new().await;
+    let parts: Vec<_> = (0..3).map(|seed| pattern(150_000 + seed as usize, seed)).collect();
+    let upload = rig.begin("parts").await;
+    rig.send_and_complete("parts", upload, &parts).await;
+    // Their manifest is too long for an entry.
+    let many: Vec<_> = (0..140).map(|seed| pattern(30, seed)).collect();
+    let upload = rig.begin("spilled").await;
+    rig.send_and_complete("spilled", upload, &many).await;
+    rig.put("inline", &pattern(100, 1)).await;
+    rig.put("empty", &Bytes::new()).await;
+    let stays = Attributes { storage_class: Some("FIRST".into()), ..Attributes::default() };
+    rig.put_with("classed", &pattern(SIZE, 5), stays).await;
+    rig.put("plain", &pattern(SIZE, 6)).await;
+    let before = rig.objects().await;
+
+    rig.turn_to_second().await;
+    let progress = rig.rewrite_all().await;
+    assert_eq!((progress.moved, progress.seen, progress.failed), (3, 6, 0), "{progress:?}");
+    assert_eq!(progress.objects_to_move, 3);
+    assert_eq!(progress.bytes_to_move, progress.moved_bytes);
+    let after = rig.objects().await;
+    for (mut one, mut other) in before.into_iter().zip(after) {
+        let is_moved = ["parts", "spilled", "plain"].contains(&one.0.as_str());
+        let policy = policy_of(&other.1).map(|policy| policy.0);
+        let nowhere = ["inline", "empty"].contains(&one.0.as_str());
+        assert_eq!(policy, (!nowhere).then_some(u16::from(is_moved)), "{}", one.0);
+        if is_moved {
+            (one.1.body, other.1.body) = (Body::Empty, Body::Empty);
+        }
+        assert_eq!(one, other);
+    }
+    assert!(matches!(rig.object("spilled").await.body, Body::Spilled { .. }));
+    for (key, parts) in [("parts", &parts), ("spilled", &many)] {
+        assert_eq!(get(&rig.store, key, Selection::Whole).await.unwrap(), parts.concat(), "{key}");
+        let second = get(&rig.store, key, Selection::Part { number: 2 }).await.unwrap();
+        assert_eq!(second, parts[1], "{key}");
+    }
+    for (key, copies) in [("plain", 2), ("parts", 2), ("classed", 3)] {
+        let Body::Extents(manifest) = rig.object(key).await.body else { panic!("{key}") };
+        assert!(manifest.extents.iter().all(|extent| rig.copies(extent.id) == copies), "{key}");
+    }
+
+    let again = rig.rewrite_all().await;
+    assert_eq!((again.objects_to_move, again.moved, again.seen), (0, 0, 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_writes_while_an_object_is_read_stays_the_last() {
+    for way in ["overwrite", "delete", "condition", "tags"] {
+        let rig = Rig::new().await;
+        rig.put("key", &pattern(4_000_000, 1)).await;
+        rig.turn_to_second().await;
+        let options = RewriteOptions { bytes_per_s: Some(1_000_000), clients_wait: None };
+        let rewrite = Rewrite::new("b", options);
+        let client = async {
+            until(|| rewrite.progress().copied_bytes > 0).await;
+            let none = WriteConditions::default();
+            match way {
+                "overwrite" => rig.put("key", &pattern(SIZE, 2)).await,
+                "delete" => drop(rig.store.delete("b", "key", &none).await.unwrap()),
+                "tags" => {
+                    let tags = vec![("a".into(), "b".into())];
+                    drop(rig.store.set_tags("b", "key", tags).await.unwrap());
+                }
+                _ => {
+                    let tag = ETagCondition::OneOf(vec![rig.object("key").await.etag.to_string()]);
+                    let same = WriteConditions { if_match: Some(tag), if_none_match: None };
+                    put(&rig.store, "key", body(pattern(SIZE, 2)), same).await.unwrap();
+                }
+            }
+        };
+        let (outcome, ()) = tokio::join!(rig.store.rewrite(&rewrite), client);
+        outcome.unwrap();
+        let (progress, held) = (rewrite.progress(), rig.bytes("key").await);
+        let expected = match way {
+            "delete" => None,
+            "tags" => Some(pattern(4_000_000, 1)),
+            _ => Some(pattern(SIZE, 2)),
+        };
+        assert_eq!(held, expected, "{way}");
+        // What the client wrote went to the new policy; other tags leave bytes where they are.
+        let (moved, copied) = if way == "tags" { (1, 4_000_000) } else { (0, 0) };
+        assert_eq!((progress.moved, progress.copied_bytes), (moved, copied), "{way}");
+        assert_eq!(progress.failed, 0, "{way}");
+        if way == "tags" {
+            assert_eq!(rig.object("key").await.attributes.tags.len(), 1);
+        }
+        settle().await;
+        assert_eq!(rig.in_use(), rig.named().await, "{way}: the loser left something");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewrite_that_fails_half_way_leaves_the_object_as_it_was() {
+    for op in [Op::WriteExtent, Op::ReadExtent, Op::ListHints, Op::Promise, Op::Write] {
+        let rig = Rig::new().await;
+        let bytes = pattern(SIZE, 1);
+        rig.put("key", &bytes).await;
+        rig.put("small", &pattern(10, 1)).await;
+        rig.turn_to_second().await;
+        let before = rig.object("key").await;
+        let store = rig.store_that(move |call| refused(call.op == op));
+        let rewrite = Rewrite::new("b", RewriteOptions::default());
+        store.rewrite(&rewrite).await.unwrap();
+        let progress = rewrite.progress();
+        assert_eq!((progress.moved, progress.failed), (0, 1), "{op:?}: {progress:?}");
+        assert_eq!(progress.copied_bytes, 0, "{op:?}");
+        assert!(progress.failure.unwrap().starts_with("key: "), "{op:?}");
+        assert_eq!(rig.object("key").await, before, "{op:?}");
+        assert_eq!(rig.bytes("key").await.unwrap(), bytes, "{op:?}");
+        settle().await;
+        let (in_use, named) = (rig.in_use(), rig.named().await);
+        // Nobody can tell that a write which failed is nowhere: its extents are left to the sweep.
+        assert!(in_use.is_superset(&named), "{op:?}");
+        assert_eq!(in_use == named, op != Op::Write, "{op:?}");
+        assert_eq!(rig.rewrite_all().await.moved, 1, "{op:?}");
+        assert_eq!(rig.bytes("key").await.unwrap(), bytes, "{op:?}");
+    }
+}
+
+/// Rule R7: who finds its own write has won, whatever became of the replies.
+#[tokio::test(start_paused = true)]
+async fn r7_lost_replies_lose_no_bytes() {
+    for lost in [1, 2, 3] {
+        let rig = Rig::new().await;
+        rig.put("key", &pattern(SIZE, 1)).await;
+        rig.turn_to_second().await;
+        let deaf = rig.primaries("key").await;
+        let store = rig.store_that(move |call| match call.op {
+            Op::Write if deaf[..lost].contains(&call.device) => {
+                Fault::LoseReply(ErrorKind::Unavailable)
+            }
+            _ => Fault::None,
+        });
+        let rewrite = Rewrite::new("b", RewriteOptions::default());
+        store.rewrite(&rewrite).await.unwrap();
+        assert_eq!(rewrite.progress().moved, 1, "{lost} replies are lost");
+        settle().await;
+        assert_eq!(rig.bytes("key").await.unwrap(), pattern(SIZE, 1), "{lost}");
+        assert_eq!(rig.in_use(), rig.named().await, "{lost}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_that_are_not_what_was_written_stay_where_they_are() {
+    let rig = Rig::new().await;
+    rig.put("key", &pattern(SIZE, 1)).await;
+    rig.turn_to_second().await;
+    rig.corrupt_all();
+    let before = rig.object("key").await;
+    let progress = rig.rewrite_all().await;
+    assert_eq!((progress.moved, progress.failed), (0, 1));
+    assert_eq!(rig.object("key").await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_stopped_leaves_nothing_behind_and_is_begun_again() {
+    let rig = Rig::new().await;
+    let keys: Vec<_> = (0..9).map(|at| format!("key {at}")).collect();
+    for key in &keys {
+        rig.put(key, &pattern(1_500_000, 1)).await;
+    }
+    rig.turn_to_second().await;
+    let options = RewriteOptions { bytes_per_s: Some(1_000_000), clients_wait: None };
+    let rewrite = Rewrite::new("b", options);
+    let stop = async {
+        until(|| rewrite.progress().moved > 1).await;
+        rewrite.stop();
+    };
+    let (outcome, ()) = tokio::join!(rig.store.rewrite(&rewrite), stop);
+    assert!(outcome.unwrap_err().to_string().contains("stopped"));
+    let progress = rewrite.progress();
+    assert!((2..9).contains(&progress.moved) && progress.failed == 0, "{progress:?}");
+    assert_eq!(progress.copied_bytes, progress.moved_bytes);
+    settle().await;
+    assert_eq!(rig.in_use(), rig.named().await);
+    let again = rig.rewrite_all().await;
+    assert_eq!((again.objects_to_move, again.moved), (9 - progress.moved, 9 - progress.moved));
+    for key in &keys {
+        assert_eq!(rig.bytes(key).await.unwrap(), pattern(1_500_000, 1), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_gets_nowhere_gives_up_and_says_why() {
+    let rig = Rig::new().await;
+    for at in 0..30 {
+        rig.put(&format!("key {at}"), &pattern(SIZE, 1)).await;
+    }
+    rig.turn_to_second().await;
+    let store = rig.store_that(|call| refused(call.op == Op::WriteExtent));
+    let rewrite = Rewrite::new("b", RewriteOptions::default());
+    let error = store.rewrite(&rewrite).await.unwrap_err().to_string();
+    assert!(error.contains("in a row could not be moved, as key "), "{error}");
+    assert!((16..30).contains(&rewrite.progress().failed), "{:?}", rewrite.progress());
+}
+
+/// Rule A1: what was acknowledged short of a quorum is kept by someone for others, and the object of
+/// before does not come back over it.
+#[tokio::test(start_paused = true)]
+async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
+    let rig = Rig::new().await;
+    rig.put("key", &pattern(SIZE, 1)).await;
+    rig.turn_to_second().await;
+    let out = rig.primaries("key").await;
+    let key = rig.register("key").await;
+    let cut_off =
+        rig.store_that(move |call| refused(out.contains(&call.device) && call.key == Some(&key)));
+    let session = cut_off.session(Ask::default());
+    let conditions = WriteConditions::default();
+    put(&session, "key", body(pattern(SIZE, 2)), conditions.clone()).await.unwrap();
+    assert_eq!(session.given(), Given::Degraded);
+    let progress = rig.rewrite_all().await;
+    assert_eq!((progress.moved, progress.failed), (0, 1), "{progress:?}");
+    assert!(progress.failure.unwrap().contains("keeps writes of these for other devices"));
+    rig.deliver().await;
+    assert_eq!(rig.bytes("key").await.unwrap(), pattern(SIZE, 2));
+    assert_eq!(rig.rewrite_all().await.failed, 0);
+    assert_eq!(rig.bytes("key").await.unwrap(), pattern(SIZE, 2));
+}
+
+/// Who is silent may keep a write for others: nothing moves past it.
+#[tokio::test(start_paused = true)]
+async fn a1_nothing_moves_past_a_silent_device() {
+    let rig = Rig::new().await;
+    rig.put("key", &pattern(SIZE, 1)).await;
+    rig.turn_to_second().await;
+    let others = rig.handoffs("key").await;
+    let store = rig.store_that(move |call| match call.op {
+        Op::ListHints if call.device == others[0] => Fault::Hang,
+        _ => Fault::None,
+    });
+    let rewrite = Rewrite::new("b", RewriteOptions::default());
+    store.rewrite(&rewrite).await.unwrap();
+    assert_eq!((rewrite.progress().moved, rewrite.progress().failed), (0, 1));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.rewrite_all().await.moved, 1);
+    let token = ReadAfter::new("b", "key", rig.stamp("key").await, Given::Quorum);
+    let session = rig.store.session(Ask { read_after: Some(token), ..Ask::default() });
+    assert_eq!(get(&session, "key", Selection::Whole).await.unwrap(), pattern(SIZE, 1));
+}

@@ -1,0 +1,187 @@
+//! Extents that are kept as fragments: which there are, where each belongs, who has it.
+//!
+//! Invariants:
+//! * fragment number i of an extent belongs to replica number i of its partition, and nowhere else;
+//! * a ring of another code than a fragment's is no ring for it: nothing is said about its place.
+
+pub(crate) mod read;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use futures::StreamExt;
+use martlet_erasure::{Code, FragmentIndex, Geometry};
+use martlet_protocol::backend::Presence;
+use martlet_protocol::extent::{ExtentRecord, Stripe};
+use martlet_protocol::{DeviceId, Error, ExtentId, PolicyId, Redundancy, Result};
+use martlet_ring::Ring;
+
+use crate::cluster::{Cluster, in_time};
+
+/// Devices that are asked at once, and extents that one is asked about in a call.
+const AT_ONCE: usize = 16;
+const IDS_MAX: usize = 1000;
+
+/// A coded extent, and where its fragments belong.
+#[derive(Clone, Debug)]
+pub(crate) struct Coded {
+    /// What manifests call it.
+    pub(crate) whole: ExtentId,
+    pub(crate) policy: PolicyId,
+    pub(crate) geometry: Geometry,
+    /// Of each fragment.
+    places: Vec<Place>,
+}
+
+/// Where a fragment belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) home: DeviceId,
+    /// Whom the home is taking over from.
+    pub(crate) previous: Option<DeviceId>,
+}
+
+/// The code of a ring, if it is one of fragments.
+pub(crate) fn code_of(ring: &Ring) -> Option<Code> {
+    match ring.identity().redundancy {
+        Redundancy::Replicated => None,
+        Redundancy::Erasure { k, m } => Code::new(k, m).ok(),
+    }
+}
+
+/// The code of a policy, if its devices hold fragments.
+///
+/// # Errors
+/// When there is no ring for it: nobody can tell.
+pub(crate) fn code_of_policy(cluster: &Cluster, policy: PolicyId) -> Result<Option<Code>> {
+    let unknown =
+        || Error::unavailable(format!("there is no ring for the storage policy {}", policy.0));
+    Ok(code_of(cluster.data.get(&policy).ok_or_else(unknown)?))
+}
+
+/// What devices may hold of these extents of a policy: themselves, or all their fragments.
+pub(crate) fn stored_ids(
+    cluster: &Cluster,
+    policy: PolicyId,
+    extents: &[ExtentId],
+) -> Result<Vec<ExtentId>> {
+    let Some(code) = code_of_policy(cluster, policy)? else { return Ok(extents.to_vec()) };
+    let fragments = |id: &ExtentId| {
+        let id = *id;
+        code.fragments().map(move |fragment| id.fragment(fragment.0))
+    };
+    Ok(extents.iter().flat_map(fragments).collect())
+}
+
+impl Coded {
+    /// The extent that a record is of a fragment of; none for a copy.
+    ///
+    /// # Errors
+    /// When its policy has no ring, or one of another code.
+    pub(crate) fn of_record(cluster: &Cluster, record: &ExtentRecord) -> Option<Result<Self>> {
+        let stripe = record.layout.stripe?;
+        Some(Self::new(cluster, record.layout.policy, record.named(), stripe))
+    }
+
+    /// An extent of a policy.
+    ///
+    /// # Errors
+    /// When the policy has no ring, or one of another code.
+    pub(crate) fn new(
+        cluster: &Cluster,
+        policy: PolicyId,
+        whole: ExtentId,
+        Stripe { k, m, length }: Stripe,
+    ) -> Result<Self> {
+        let code = Code::new(k, m)?;
+        if code_of_policy(cluster, policy)? != Some(code) {
+            let policy = policy.0;
+            let message = format!("extent {whole} is one of {code}, and policy {policy} is not");
+            return Err(Error::invalid(message));
+        }
+        let geometry = Geometry::new(code, u64::from(length))?;
+        let ring = &cluster.data[&policy];
+        let partition = ring.partition(whole.placement());
+        let place = |(replica, home)| {
+            let previous = ring.previous(partition, replica).filter(|before| *before != home);
+            Place { home, previous: previous.filter(|before| ring.device(*before).is_some()) }
+        };
+        let places = ring.primaries(partition).enumerate().map(place).collect();
+        Ok(Self { whole, policy, geometry, places })
+    }
+
+    /// The fragments that are stored, in order.
+    pub(crate) fn fragments(&self) -> impl Iterator<Item = FragmentIndex> + use<> {
+        self.geometry.stored().iter().collect::<Vec<_>>().into_iter()
+    }
+
+    /// The id under which a device holds a fragment.
+    pub(crate) fn id(&self, fragment: FragmentIndex) -> ExtentId {
+        self.whole.fragment(fragment.0)
+    }
+
+    /// Where a fragment belongs.
+    pub(crate) fn place(&self, fragment: FragmentIndex) -> Place {
+        self.places[usize::from(fragment.0)]
+    }
+
+    /// Where what has this id belongs, if it is a fragment that is stored.
+    pub(crate) fn home_of(&self, id: ExtentId) -> Option<DeviceId> {
+        let fragment = FragmentIndex(id.fragment_number());
+        let is_stored = self.geometry.stored_bytes(fragment) > 0;
+        is_stored.then(|| self.place(fragment).home)
+    }
+
+    /// Every device that may have a fragment: the homes first, in order.
+    pub(crate) fn everyone(&self, cluster: &Cluster) -> Result<Vec<DeviceId>> {
+        cluster.holders_of(self.policy, self.whole)
+    }
+}
+
+/// What devices say of what they hold.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    said: HashMap<(DeviceId, ExtentId), Presence>,
+    pub(crate) silent: BTreeSet<DeviceId>,
+}
+
+impl Said {
+    /// What a device says of an extent or a fragment; silence is none.
+    pub(crate) fn of(&self, device: DeviceId, id: ExtentId) -> Option<Presence> {
+        self.said.get(&(device, id)).copied()
+    }
+
+    /// Asks devices, each about its list.
+    pub(crate) async fn ask(
+        &mut self,
+        cluster: &Cluster,
+        lists: BTreeMap<DeviceId, BTreeSet<ExtentId>>,
+    ) {
+        let mut calls = Vec::new();
+        for (device, ids) in lists {
+            let ids: Vec<ExtentId> = ids.into_iter().collect();
+            calls.extend(ids.chunks(IDS_MAX).map(|ids| (device, ids.to_vec())));
+        }
+        let calls = calls.into_iter().map(|(device, ids)| async move {
+            let node = cluster.node(device);
+            let answer = async { in_time(node?.presence(device, &ids)).await }.await;
+            (device, ids, answer)
+        });
+        let calls: Vec<_> = calls.collect();
+        let mut calls = futures::stream::iter(calls).buffer_unordered(AT_ONCE);
+        while let Some((device, ids, answer)) = calls.next().await {
+            match answer {
+                Ok(answer) => {
+                    let answers = ids.into_iter().zip(answer);
+                    self.said.extend(answers.map(|(id, presence)| ((device, id), presence)));
+                }
+                Err(error) => {
+                    tracing::debug!(%device, %error, "a device does not say which fragments it has");
+                    self.silent.insert(device);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

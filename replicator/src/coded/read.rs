@@ -1,0 +1,227 @@
+//! Reading what devices hold of an extent, whatever of it is lost.
+//!
+//! A source that fails is left out from then on, and the next one takes its place: a corrupt one is
+//! put aside by its own node, and is a lost one to everybody else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use futures::TryStreamExt;
+use futures::future::join_all;
+use martlet_erasure::{Codec, FragmentIndex, Fragments, Piece, Recovery};
+use martlet_protocol::backend::Presence;
+use martlet_protocol::extent::{ExtentRef, Stripe};
+use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, PolicyId, Result};
+
+use super::{Coded, Said, code_of_policy};
+use crate::cluster::Cluster;
+use crate::replicate::copy::patience;
+
+/// A range of what a device holds under an id.
+pub(crate) async fn read(
+    cluster: &Cluster,
+    device: DeviceId,
+    id: ExtentId,
+    range: Range<u64>,
+) -> Result<Vec<u8>> {
+    let bytes = range.end - range.start;
+    let reading = async {
+        let stream = cluster.node(device)?.read_extent(device, id, range).await?;
+        stream
+            .try_fold(Vec::new(), |mut all, chunk| async move {
+                all.extend_from_slice(&chunk);
+                Ok(all)
+            })
+            .await
+    };
+    let late = || Error::unavailable(format!("device {device} is too slow with extent {id}"));
+    tokio::time::timeout(patience(bytes), reading).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// The fragments of an extent that others can be made of.
+pub(crate) struct Sources<'a> {
+    cluster: &'a Cluster,
+    coded: &'a Coded,
+    codec: Codec,
+    /// In the order in which they are best read.
+    usable: Vec<(FragmentIndex, DeviceId)>,
+    /// Why the last one that failed did.
+    failed: Option<Error>,
+    /// Bytes read so far.
+    pub(crate) read_bytes: u64,
+}
+
+impl<'a> Sources<'a> {
+    pub(crate) fn new(
+        cluster: &'a Cluster,
+        coded: &'a Coded,
+        usable: Vec<(FragmentIndex, DeviceId)>,
+    ) -> Self {
+        let codec = Codec::new(coded.geometry.code());
+        Self { cluster, coded, codec, usable, failed: None, read_bytes: 0 }
+    }
+
+    /// Makes `wanted` over `columns`: a buffer each, in order.
+    ///
+    /// # Errors
+    /// When too few sources are left.
+    pub(crate) async fn make(
+        &mut self,
+        wanted: Fragments,
+        columns: &Range<u64>,
+        made: &mut [Vec<u8>],
+    ) -> Result<()> {
+        loop {
+            let usable: Vec<FragmentIndex> = self.usable.iter().map(|(it, _)| *it).collect();
+            let geometry = &self.coded.geometry;
+            let recovery = Recovery::new(&self.codec, geometry, columns.clone(), wanted, &usable);
+            // One that has gone since it was asked says nothing about the others.
+            let failed = self.failed.take().filter(|it| it.kind() != ErrorKind::NotFound);
+            let recovery = recovery.map_err(|error| failed.unwrap_or(error))?;
+            let reads = recovery.reads(columns);
+            let answers = join_all(reads.iter().map(|piece| self.read(piece))).await;
+            let mut read = Vec::with_capacity(reads.len());
+            for (piece, answer) in reads.iter().zip(answers) {
+                match answer {
+                    Ok(bytes) => read.push(bytes),
+                    Err(error) => self.leave_out(piece.fragment, error),
+                }
+            }
+            self.read_bytes += read.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+            if read.len() == reads.len() {
+                return recovery.recover(columns, &read, made);
+            }
+        }
+    }
+
+    async fn read(&self, piece: &Piece) -> Result<Vec<u8>> {
+        if piece.columns.is_empty() {
+            return Ok(Vec::new());
+        }
+        let source = self.usable.iter().find(|(fragment, _)| *fragment == piece.fragment);
+        let (fragment, device) = source.ok_or_else(|| Error::internal("no such source"))?;
+        let bytes =
+            read(self.cluster, *device, self.coded.id(*fragment), piece.columns.clone()).await?;
+        if bytes.len() as u64 == piece.bytes() {
+            return Ok(bytes);
+        }
+        Err(Error::corrupt(format!("device {device} has {fragment} in another length")))
+    }
+
+    fn leave_out(&mut self, fragment: FragmentIndex, error: Error) {
+        if let Some(at) = self.usable.iter().position(|(it, _)| *it == fragment) {
+            let (_, device) = self.usable.remove(at);
+            let id = self.coded.id(fragment);
+            tracing::debug!(extent = %id, %device, %error, "a fragment can't be read");
+        }
+        self.failed = Some(error);
+    }
+}
+
+/// The bytes of a coded extent, out of any fragments that suffice.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] when every device of the policy has answered, and says that no fragment is
+/// there, or that too few are and others were deleted; any other when nobody can tell.
+pub(crate) async fn read_coded(
+    cluster: &Cluster,
+    policy: PolicyId,
+    extent: &ExtentRef,
+) -> Result<Vec<u8>> {
+    let code = code_of_policy(cluster, policy)?
+        .ok_or_else(|| Error::invalid("a policy of copies has no fragments"))?;
+    let stripe = Stripe { k: code.k(), m: code.m(), length: extent.length };
+    let coded = Coded::new(cluster, policy, extent.id, stripe)?;
+    let data: Vec<FragmentIndex> =
+        coded.fragments().filter(|fragment| code.is_data(*fragment)).collect();
+    let homes = data.iter().map(|fragment| {
+        let whole = 0..coded.geometry.stored_bytes(*fragment);
+        read(cluster, coded.place(*fragment).home, coded.id(*fragment), whole)
+    });
+    let mut found: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+    for (fragment, bytes) in data.iter().zip(join_all(homes).await) {
+        if let Ok(bytes) = bytes {
+            found.insert(fragment.0, bytes);
+        }
+    }
+    if found.len() < data.len() {
+        make_lost(cluster, &coded, &data, &mut found).await?;
+    }
+    let bytes: Vec<u8> = found.into_values().flatten().collect();
+    if bytes.len() as u64 == u64::from(extent.length)
+        && *blake3::hash(&bytes).as_bytes() == extent.blake3
+    {
+        return Ok(bytes);
+    }
+    Err(Error::corrupt(format!("the fragments of extent {} are of something else", extent.id)))
+}
+
+/// Finds, or makes, the data fragments that were not found at home.
+async fn make_lost(
+    cluster: &Cluster,
+    coded: &Coded,
+    data: &[FragmentIndex],
+    found: &mut BTreeMap<u8, Vec<u8>>,
+) -> Result<()> {
+    let everyone = coded.everyone(cluster)?;
+    let ids: BTreeSet<ExtentId> = coded.fragments().map(|it| coded.id(it)).collect();
+    let mut said = Said::default();
+    said.ask(cluster, everyone.iter().map(|device| (*device, ids.clone())).collect()).await;
+    let mut usable = Vec::new();
+    for fragment in coded.fragments() {
+        let is_there =
+            |device: &&DeviceId| said.of(**device, coded.id(fragment)) == Some(Presence::Here);
+        usable.extend(everyone.iter().filter(is_there).map(|device| (fragment, *device)));
+    }
+    let there: BTreeSet<FragmentIndex> = usable.iter().map(|(it, _)| *it).collect();
+    if there.len() < usize::from(coded.geometry.needed()) {
+        return Err(too_few(coded, &said, there.len(), &ids, &everyone));
+    }
+    let lost: Vec<FragmentIndex> =
+        data.iter().copied().filter(|it| !found.contains_key(&it.0)).collect();
+    for fragment in lost {
+        found.insert(fragment.0, find_or_make(cluster, coded, fragment, &usable).await?);
+    }
+    Ok(())
+}
+
+async fn find_or_make(
+    cluster: &Cluster,
+    coded: &Coded,
+    fragment: FragmentIndex,
+    usable: &[(FragmentIndex, DeviceId)],
+) -> Result<Vec<u8>> {
+    let whole = 0..coded.geometry.stored_bytes(fragment);
+    for (_, device) in usable.iter().filter(|(it, _)| *it == fragment) {
+        if let Ok(bytes) = read(cluster, *device, coded.id(fragment), whole.clone()).await {
+            return Ok(bytes);
+        }
+    }
+    let mut made = [Vec::new()];
+    let mut sources = Sources::new(cluster, coded, usable.to_vec());
+    sources.make([fragment].into_iter().collect(), &whole, &mut made).await?;
+    let [made] = made;
+    Ok(made)
+}
+
+/// What it means that so few fragments are there.
+fn too_few(
+    coded: &Coded,
+    said: &Said,
+    there: usize,
+    ids: &BTreeSet<ExtentId>,
+    everyone: &[DeviceId],
+) -> Error {
+    let (whole, needed) = (coded.whole, coded.geometry.needed());
+    let message = format!("{there} fragments of extent {whole} are left of the {needed} it takes");
+    let says = |id: &ExtentId, device: &DeviceId| said.of(*device, *id);
+    let is_deleted =
+        |id: &ExtentId| everyone.iter().any(|it| says(id, it) == Some(Presence::Deleted));
+    if !said.silent.is_empty() {
+        Error::unavailable(message)
+    } else if there == 0 || ids.iter().any(is_deleted) {
+        Error::not_found(message)
+    } else {
+        Error::new(ErrorKind::Corrupt, message)
+    }
+}

@@ -1,0 +1,244 @@
+//! Lost fragments of an extent, made of others and written to their homes.
+//!
+//! ```text
+//! sources ──a step of columns──▶ arithmetic ──▶ a body for each home ──▶ written, compared
+//! ```
+//!
+//! All that are lost are made in one pass over their sources, a step of columns at a time: so much of
+//! each source, and twice as much of each fragment that is made, is in memory, whatever the extent's
+//! length. What is made has the owner and the birth of its siblings (rules X1, X4), is on disk when
+//! this returns, and is what was sent: one that differs is let go again.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::channel::mpsc;
+use futures::future::{join, join_all};
+use futures::{SinkExt, StreamExt};
+use martlet_erasure::{FragmentIndex, Fragments};
+use martlet_protocol::backend::{NewExtent, Presence};
+use martlet_protocol::extent::{ExtentRecord, ExtentRef};
+use martlet_protocol::{DeviceId, Error, ErrorKind, ExtentId, Result};
+
+use crate::cluster::{Cluster, in_time};
+use crate::coded::Coded;
+use crate::coded::read::Sources;
+use crate::replicate::copy::patience;
+
+/// Columns that are made at a time.
+pub(super) const STEP_BYTES: u64 = 512 * 1024;
+/// A home that takes nothing for so long is given up, so that others get theirs.
+const STUCK: Duration = Duration::from_secs(20);
+/// Homes that may be given up so before the others run out of time.
+const HOMES_STUCK_MAX: u32 = 4;
+
+/// Fragments to be made.
+pub(crate) struct Job {
+    pub(crate) coded: Coded,
+    /// Of any fragment.
+    pub(crate) record: ExtentRecord,
+    pub(crate) lost: Vec<FragmentIndex>,
+    /// Who has which, in the order in which they are best read.
+    pub(crate) sources: Vec<(FragmentIndex, DeviceId)>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Built {
+    /// Fragments written, and their bytes.
+    pub(crate) made: u64,
+    pub(crate) made_bytes: u64,
+    pub(crate) read_bytes: u64,
+    /// Homes that did not take theirs.
+    pub(crate) failed: Vec<(DeviceId, ErrorKind)>,
+}
+
+/// A fragment on its way home.
+struct Target {
+    id: ExtentId,
+    home: DeviceId,
+    bytes: u64,
+    /// None once the home takes no more.
+    body: Option<mpsc::Sender<Result<Bytes>>>,
+    hash: blake3::Hasher,
+}
+
+impl Job {
+    /// Bytes that it takes to make what is lost, and bytes of that.
+    pub(crate) fn traffic_bytes(&self) -> u64 {
+        let geometry = &self.coded.geometry;
+        let made = self.lost.iter().map(|fragment| geometry.stored_bytes(*fragment));
+        let read = u64::from(geometry.needed()) * geometry.columns();
+        read + made.sum::<u64>()
+    }
+
+    /// Makes what is lost, but for homes that are `full`; none when a fragment was written at
+    /// `young_ms` or later: its writer is still at work.
+    ///
+    /// # Errors
+    /// When too few sources can be read.
+    pub(crate) async fn build(
+        mut self,
+        cluster: &Cluster,
+        full: &HashSet<DeviceId>,
+        young_ms: u64,
+    ) -> Result<Option<Built>> {
+        if self.check_sources(cluster).await.is_some_and(|birth_ms| birth_ms >= young_ms) {
+            return Ok(None);
+        }
+        let mut built = Built::default();
+        let is_full = |it: &FragmentIndex| full.contains(&self.coded.place(*it).home);
+        let (refused, lost): (Vec<FragmentIndex>, Vec<_>) =
+            self.lost.iter().copied().partition(is_full);
+        let full = |it: FragmentIndex| (self.coded.place(it).home, ErrorKind::Full);
+        built.failed.extend(refused.into_iter().map(full));
+        if lost.is_empty() {
+            return Ok(Some(built));
+        }
+        let (mut targets, writes): (Vec<Target>, Vec<_>) =
+            lost.iter().map(|fragment| self.target(cluster, *fragment)).unzip();
+        let mut sources = Sources::new(cluster, &self.coded, std::mem::take(&mut self.sources));
+        let feeding = feed(&self.coded, &mut sources, &lost, &mut targets);
+        let (fed, written) = join(feeding, join_all(writes)).await;
+        built.read_bytes = sources.read_bytes;
+        for (target, written) in targets.into_iter().zip(written) {
+            let home = target.home;
+            match target.judge(cluster, written).await {
+                Ok(bytes) => {
+                    built.made += u64::from(bytes > 0);
+                    built.made_bytes += bytes;
+                }
+                Err(error) => {
+                    tracing::debug!(extent = %self.coded.whole, %home, %error, "a fragment was not made");
+                    built.failed.push((home, error.kind()));
+                }
+            }
+        }
+        if built.made == 0 { fed.map(|()| Some(built)) } else { Ok(Some(built)) }
+    }
+
+    /// Leaves out sources that are fragments of something else; the birth of the youngest.
+    async fn check_sources(&mut self, cluster: &Cluster) -> Option<u64> {
+        let asked = self.sources.iter().map(|(fragment, device)| async {
+            let id = self.coded.id(*fragment);
+            Some(in_time(cluster.node(*device).ok()?.stat_extent(*device, id)).await.ok()?.record)
+        });
+        let records = join_all(asked).await;
+        let geometry = &self.coded.geometry;
+        let fits = |fragment: FragmentIndex, record: &ExtentRecord| {
+            record.layout == self.record.layout
+                && u64::from(record.extent.length) == geometry.stored_bytes(fragment)
+        };
+        let mut youngest = None;
+        let mut usable = Vec::with_capacity(self.sources.len());
+        for (source, record) in self.sources.iter().zip(records) {
+            if let Some(record) = record.filter(|record| fits(source.0, record)) {
+                youngest = youngest.max(Some(record.birth_ms));
+                usable.push(*source);
+            }
+        }
+        self.sources = usable;
+        youngest
+    }
+
+    fn target<'a>(
+        &self,
+        cluster: &'a Cluster,
+        fragment: FragmentIndex,
+    ) -> (Target, impl Future<Output = Result<ExtentRef>> + use<'a>) {
+        let (id, home) = (self.coded.id(fragment), self.coded.place(fragment).home);
+        let bytes = self.coded.geometry.stored_bytes(fragment);
+        let new = NewExtent {
+            id,
+            owner: self.record.owner.clone(),
+            length: Some(bytes),
+            birth_ms: Some(self.record.birth_ms),
+            layout: self.record.layout,
+        };
+        let (sender, body) = mpsc::channel(0);
+        let patience = patience(self.traffic_bytes()) + STUCK * HOMES_STUCK_MAX;
+        let write = async move {
+            let written = cluster.node(home)?.write_extent(home, new, body.boxed());
+            let late = || Error::unavailable(format!("device {home} is too slow with extent {id}"));
+            tokio::time::timeout(patience, written).await.unwrap_or_else(|_| Err(late()))
+        };
+        let hash = blake3::Hasher::new();
+        (Target { id, home, bytes, body: Some(sender), hash }, write)
+    }
+}
+
+impl Target {
+    async fn send(&mut self, bytes: Bytes) {
+        self.hash.update(&bytes);
+        let Some(body) = &mut self.body else { return };
+        let sent = tokio::time::timeout(STUCK, body.send(Ok(bytes))).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            self.body = None;
+        }
+    }
+
+    /// Bytes written; none if somebody else was quicker.
+    async fn judge(self, cluster: &Cluster, written: Result<ExtentRef>) -> Result<u64> {
+        let (id, home) = (self.id, self.home);
+        let node = cluster.node(home)?;
+        let sent = self.hash.finalize();
+        match written {
+            Ok(written)
+                if written.blake3 == *sent.as_bytes()
+                    && u64::from(written.length) == self.bytes =>
+            {
+                Ok(self.bytes)
+            }
+            Ok(_) => {
+                in_time(node.release_extents(home, &[id])).await?;
+                Err(Error::corrupt(format!("device {home} has other bytes of {id} than were sent")))
+            }
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                match in_time(node.presence(home, &[id])).await?.first() {
+                    Some(Presence::Here) => Ok(0),
+                    _ => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Makes the lost fragments, step by step, and sends them on their ways.
+async fn feed(
+    coded: &Coded,
+    sources: &mut Sources<'_>,
+    lost: &[FragmentIndex],
+    targets: &mut [Target],
+) -> Result<()> {
+    let wanted: Fragments = lost.iter().copied().collect();
+    let mut made = vec![Vec::new(); lost.len()];
+    let columns = coded.geometry.columns();
+    for from in (0..columns).step_by(usize::try_from(STEP_BYTES).expect("a step fits into memory"))
+    {
+        let step = from..(from + STEP_BYTES).min(columns);
+        if let Err(error) = sources.make(wanted, &step, &mut made).await {
+            for target in targets.iter_mut() {
+                if let Some(mut body) = target.body.take() {
+                    let told = Error::new(error.kind(), "its sources can't be read");
+                    let _ = tokio::time::timeout(STUCK, body.send(Err(told))).await;
+                }
+            }
+            return Err(error);
+        }
+        for (target, made) in targets.iter_mut().zip(&mut made) {
+            // A fragment may end before its columns do.
+            if !made.is_empty() {
+                target.send(Bytes::from(std::mem::take(made))).await;
+            }
+        }
+        if targets.iter().all(|target| target.body.is_none()) {
+            break;
+        }
+    }
+    for target in targets {
+        target.body = None;
+    }
+    Ok(())
+}

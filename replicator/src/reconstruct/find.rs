@@ -1,0 +1,158 @@
+//! Who has which fragments of the extents of a page. First the homes of those that a device watches
+//! over are asked; where one of them lacks its fragment, all homes; and everybody else only about what
+//! is missing there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use martlet_erasure::FragmentIndex;
+use martlet_protocol::backend::Presence;
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::{DeviceId, ExtentId};
+
+use super::plan::{Deed, Seen, plan, watched};
+use crate::cluster::Cluster;
+use crate::coded::{Coded, Said};
+
+/// An extent of which a device has fragments.
+pub(super) struct Item {
+    pub(super) coded: Coded,
+    /// Those that the device has.
+    pub(super) records: Vec<ExtentRecord>,
+    pub(super) seen: Vec<Seen>,
+    pub(super) everyone_asked: bool,
+}
+
+type Lists = BTreeMap<DeviceId, BTreeSet<ExtentId>>;
+
+impl Item {
+    /// What `device` is to do about it.
+    pub(super) fn deed(&self, device: DeviceId, turn: u64) -> Deed {
+        plan(device, &self.seen, self.coded.geometry.needed(), turn, self.everyone_asked)
+    }
+
+    /// The fragments that who has these records watches over.
+    fn watched(&self) -> BTreeSet<FragmentIndex> {
+        let stored: Vec<FragmentIndex> = self.coded.fragments().collect();
+        let numbers = self.records.iter().map(|record| record.extent.id.fragment_number());
+        let at = numbers.filter_map(|number| stored.iter().position(|it| it.0 == number));
+        let needed = self.coded.geometry.needed();
+        at.flat_map(|at| watched(at, stored.len(), needed)).map(|at| stored[at]).collect()
+    }
+
+    /// The devices that have fragments, those of `first` before the others.
+    pub(super) fn sources(&self, first: DeviceId) -> Vec<(FragmentIndex, DeviceId)> {
+        let mut sources: Vec<_> = self
+            .seen
+            .iter()
+            .flat_map(|seen| seen.holders().map(|device| (seen.fragment, device)))
+            .collect();
+        sources.sort_by_key(|(fragment, device)| (*device != first, *fragment));
+        sources
+    }
+}
+
+/// The coded extents of which a device has these records, by extent; and how many records name a
+/// policy that nobody knows.
+pub(super) fn items(cluster: &Cluster, records: Vec<ExtentRecord>) -> (Vec<Item>, u64) {
+    let mut items: Vec<Item> = Vec::new();
+    let mut unknown = 0;
+    for record in records {
+        match Coded::of_record(cluster, &record) {
+            None => {}
+            Some(Err(error)) => {
+                tracing::debug!(extent = %record.extent.id, %error, "a fragment belongs nowhere");
+                unknown += 1;
+            }
+            Some(Ok(coded)) => match items.last_mut() {
+                Some(last) if last.coded.whole == coded.whole => last.records.push(record),
+                _ => items.push(Item {
+                    coded,
+                    records: vec![record],
+                    seen: Vec::new(),
+                    everyone_asked: false,
+                }),
+            },
+        }
+    }
+    (items, unknown)
+}
+
+/// Those of `items` that lack a fragment which is watched over from here, as far as its home says.
+pub(super) async fn suspects(cluster: &Cluster, mut items: Vec<Item>) -> Vec<Item> {
+    let mut lists = Lists::new();
+    for item in &items {
+        for fragment in item.watched() {
+            let home = item.coded.place(fragment).home;
+            lists.entry(home).or_default().insert(item.coded.id(fragment));
+        }
+    }
+    let mut said = Said::default();
+    said.ask(cluster, lists).await;
+    items.retain(|item| {
+        let is_here = |it| said.of(item.coded.place(it).home, item.coded.id(it));
+        !item.watched().into_iter().all(|it| is_here(it) == Some(Presence::Here))
+    });
+    items
+}
+
+/// Asks the homes of all fragments, and those they are taking over from.
+pub(super) async fn ask_homes(cluster: &Cluster, items: &mut [Item]) {
+    let mut lists = Lists::new();
+    for item in &*items {
+        for fragment in item.coded.fragments() {
+            let (place, id) = (item.coded.place(fragment), item.coded.id(fragment));
+            for asked in [Some(place.home), place.previous].into_iter().flatten() {
+                lists.entry(asked).or_default().insert(id);
+            }
+        }
+    }
+    let mut said = Said::default();
+    said.ask(cluster, lists).await;
+    for item in items {
+        let seen = |fragment| {
+            let (place, id) = (item.coded.place(fragment), item.coded.id(fragment));
+            Seen {
+                fragment,
+                home: place.home,
+                at_home: said.of(place.home, id),
+                previous: place.previous.map(|previous| (previous, said.of(previous, id))),
+                others: Vec::new(),
+            }
+        };
+        item.seen = item.coded.fragments().map(seen).collect();
+    }
+}
+
+/// Asks everybody else about the fragments that are not where they should be.
+pub(super) async fn ask_everyone(cluster: &Cluster, items: &mut [&mut Item]) {
+    let mut lists = Lists::new();
+    for item in &*items {
+        for (id, asked) in elsewhere(cluster, item) {
+            for device in asked {
+                lists.entry(device).or_default().insert(id);
+            }
+        }
+    }
+    let mut said = Said::default();
+    said.ask(cluster, lists).await;
+    for item in items {
+        for (id, asked) in elsewhere(cluster, item) {
+            let seen = item.seen.iter_mut().find(|seen| item.coded.id(seen.fragment) == id);
+            let Some(seen) = seen else { continue };
+            seen.others = asked.into_iter().map(|it| (it, said.of(it, id))).collect();
+        }
+        item.everyone_asked = true;
+    }
+}
+
+/// Who else may have the fragments of an item that are not at home.
+fn elsewhere(cluster: &Cluster, item: &Item) -> Vec<(ExtentId, Vec<DeviceId>)> {
+    let everyone = item.coded.everyone(cluster).unwrap_or_default();
+    let away = item.seen.iter().filter(|seen| seen.at_home != Some(Presence::Here));
+    let others = |seen: &Seen| {
+        let previous = seen.previous.map(|(device, _)| device);
+        let is_other = |it: &DeviceId| *it != seen.home && Some(*it) != previous;
+        (item.coded.id(seen.fragment), everyone.iter().copied().filter(is_other).collect())
+    };
+    away.map(others).collect()
+}

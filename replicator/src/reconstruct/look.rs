@@ -1,0 +1,130 @@
+//! A page of a device's fragments, looked at: what of it is to be made, deleted, or told.
+
+use std::collections::{HashSet, VecDeque};
+
+use martlet_erasure::FragmentIndex;
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::{DeviceId, ExtentId, Result};
+
+use super::build::Job;
+use super::find::{Item, ask_everyone, ask_homes, items, suspects};
+use super::plan::{Deed, Seen};
+use crate::cluster::Cluster;
+use crate::replicate::judge::{is_wanted, judge};
+use crate::sweep::list_buckets;
+use crate::wanted::Wanted;
+use crate::worker::Progress;
+
+/// Who looks, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Look<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) device: DeviceId,
+    pub(super) turn: u64,
+    /// What was born then or later is left to its writer.
+    pub(super) young_ms: u64,
+    /// Whether those whom homes are taking over from are waited for when they are silent.
+    pub(super) is_patient: bool,
+}
+
+impl Look<'_> {
+    /// What is to be made of the extents that the device has these fragments of.
+    pub(super) async fn jobs(
+        &self,
+        records: Vec<ExtentRecord>,
+        progress: &mut Progress,
+    ) -> Result<VecDeque<Job>> {
+        let (items, unknown) = items(self.cluster, records);
+        progress.kept += unknown;
+        let mut items = suspects(self.cluster, items).await;
+        ask_homes(self.cluster, &mut items).await;
+        if !self.is_patient {
+            items.iter_mut().flat_map(|item| &mut item.seen).for_each(Seen::forget_silent);
+        }
+        items.retain(|item| {
+            let is_well = matches!(self.deed(item), Deed::Nothing | Deed::Leave);
+            let is_young = item.records.iter().any(|record| record.birth_ms >= self.young_ms);
+            progress.kept += u64::from(is_young && !is_well);
+            !is_well && !is_young
+        });
+        self.search(&mut items).await;
+        let items = self.judge(items, progress).await?;
+        let (mut jobs, mut lost) = (VecDeque::new(), Vec::new());
+        for item in items {
+            match self.deed(&item) {
+                Deed::Nothing | Deed::Leave => {}
+                Deed::Judge | Deed::Search | Deed::Wait => progress.kept += 1,
+                Deed::Lost => lost.push(item),
+                Deed::Build(those) => jobs.extend(self.job(item, those)),
+            }
+        }
+        progress.kept += told_lost(self.cluster, &lost).await;
+        Ok(jobs)
+    }
+
+    fn deed(&self, item: &Item) -> Deed {
+        item.deed(self.device, self.turn)
+    }
+
+    fn job(&self, mut item: Item, lost: Vec<FragmentIndex>) -> Option<Job> {
+        let sources = item.sources(self.device);
+        Some(Job { record: item.records.pop()?, coded: item.coded, lost, sources })
+    }
+
+    /// Asks everybody about what is missing at home.
+    async fn search(&self, items: &mut [Item]) {
+        let mut asked: Vec<&mut Item> =
+            items.iter_mut().filter(|item| self.deed(item) == Deed::Search).collect();
+        if !asked.is_empty() {
+            ask_everyone(self.cluster, &mut asked).await;
+        }
+    }
+
+    /// Deletes what was deleted elsewhere and nobody wants; the rest of `items`. What is wanted is
+    /// mended: those who were told to delete it don't have it.
+    async fn judge(&self, items: Vec<Item>, progress: &mut Progress) -> Result<Vec<Item>> {
+        let is_judged = |item: &Item| self.deed(item) == Deed::Judge;
+        let (judged, mut rest): (Vec<Item>, Vec<Item>) = items.into_iter().partition(is_judged);
+        let records = judged.iter().flat_map(|item| item.records.clone()).collect();
+        let wanted = judge(self.cluster, self.device, records, progress).await?;
+        let wanted: HashSet<ExtentId> = wanted.iter().map(ExtentRecord::named).collect();
+        let is_wanted = |item: &Item| wanted.contains(&item.coded.whole);
+        let mut stay: Vec<Item> = judged.into_iter().filter(is_wanted).collect();
+        let forget = |stay: &mut Vec<Item>| {
+            stay.iter_mut().flat_map(|item| &mut item.seen).for_each(Seen::forget_deleted);
+        };
+        forget(&mut stay);
+        self.search(&mut stay).await;
+        forget(&mut stay);
+        rest.extend(stay);
+        Ok(rest)
+    }
+}
+
+/// Tells of extents that can't be made good, and of how many; those that no entry names are none.
+async fn told_lost(cluster: &Cluster, lost: &[Item]) -> u64 {
+    if lost.is_empty() {
+        return 0;
+    }
+    let buckets = match list_buckets(cluster).await {
+        Ok(buckets) => buckets,
+        Err(error) => {
+            tracing::debug!(%error, "nobody can tell whether lost extents are wanted");
+            return lost.len() as u64;
+        }
+    };
+    let (mut wanted, mut told) = (Wanted::new(cluster), 0);
+    for item in lost {
+        let Some(record) = item.records.first() else { continue };
+        match is_wanted(&buckets, &mut wanted, record).await {
+            Ok(false) => continue,
+            Ok(true) => {
+                let extent = item.coded.whole;
+                tracing::error!(%extent, "an extent is lost: fewer fragments are left than it takes");
+            }
+            Err(error) => tracing::debug!(extent = %item.coded.whole, %error, "nobody can tell"),
+        }
+        told += 1;
+    }
+    told
+}

@@ -1,0 +1,141 @@
+//! What was deleted stays deleted (rule X4), and goes wholly.
+
+use martlet_protocol::entry::{Body, Manifest};
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+
+use super::*;
+use crate::replicate::copy::copy;
+use crate::{Reclaim, ReclaimOptions, Sweep, SweepOptions};
+
+#[tokio::test]
+async fn an_extent_that_was_deleted_goes_wholly_and_is_not_made_again() {
+    let world = Many::coded(4, 2, 8);
+    world.make_bucket(CODED).await;
+    let gone = world.stripe(id(1), &noise(1, 400_000), "gone").await;
+    world.clock.advance_ms(60_000);
+    // Two were told; four missed it, one of which lost its fragment since.
+    let homes = world.homes(gone.id);
+    for number in [1, 4] {
+        let home = homes[usize::from(number)];
+        world.memory(home).delete_extents(home, &[gone.id.fragment(number)]).await.unwrap();
+    }
+    world.lose(gone.id, 5).await;
+    // As long as nobody can tell, all is as it was.
+    let silent = DeviceId(7);
+    world.memory(silent).set_offline(silent, true);
+    let progress = run(&world).await;
+    assert_eq!((progress.copied, progress.freed), (0, 0));
+    assert!(progress.kept > 0);
+    world.memory(silent).set_offline(silent, false);
+    // Each hears of it from those that it watches over.
+    let (mut copied, mut freed) = (0, 0);
+    for _ in 0..3 {
+        let progress = run(&world).await;
+        (copied, freed) = (copied + progress.copied, freed + progress.freed);
+    }
+    assert_eq!((copied, freed), (0, 3));
+    assert!(world.fragments(8).await.is_empty());
+}
+
+#[tokio::test]
+async fn one_mark_on_what_an_object_wants_keeps_nobody_from_mending_the_rest() {
+    let world = Many::coded(4, 2, 8);
+    world.make_bucket(CODED).await;
+    let wanted = world.stripe(id(1), &noise(1, 400_000), "wanted").await;
+    world.commit_coded("wanted", vec![wanted]).await;
+    world.clock.advance_ms(60_000);
+    let before = world.fragments(8).await;
+    let home = world.homes(wanted.id)[0];
+    world.memory(home).delete_extents(home, &[wanted.id]).await.unwrap();
+    world.lose(wanted.id, 4).await;
+    let progress = run(&world).await;
+    assert_eq!((progress.copied, progress.freed), (1, 0));
+    assert_eq!(world.fragments(8).await.len(), before.len() - 1);
+}
+
+async fn reclaim(world: &Many) -> Progress {
+    world.clock.advance_ms(2000);
+    let options = ReclaimOptions { grace_ms: 1000 };
+    let mut worker = Reclaim::new(world.shared.clone(), world.clock.clone(), options);
+    let mut totals = Progress::default();
+    // A device that is silent ends a step, and others follow.
+    for _ in 0..20 {
+        if let Ok(progress) = worker.step().await {
+            totals.add(&progress);
+        }
+    }
+    totals
+}
+
+/// A manifest in a coded extent of its own.
+async fn spilled(world: &Many, key: &str, data: u16, piece: u16) -> Body {
+    let extent = world.stripe(id(data), &noise(u64::from(data), 400_000), key).await;
+    let manifest = Manifest { policy: CODED, extents: vec![extent], parts: vec![] };
+    let bytes = manifest.encode().into();
+    let piece = world.stripe_as(id(piece), &bytes, owner(key, ExtentRole::Manifest)).await;
+    Body::Spilled { policy: CODED, manifest: vec![piece] }
+}
+
+#[tokio::test]
+async fn an_object_and_its_spilled_manifest_go_with_all_fragments_wherever_they_are() {
+    let world = Many::coded(2, 1, 6);
+    world.make_bucket(CODED).await;
+    let body = spilled(&world, "k", 1, 2).await;
+    world.commit_body("k", body).await;
+    // One fragment of each lies with a handoff, one of the manifest is lost.
+    for (n, number) in [(1, 2), (2, 2)] {
+        let (ring, home) = (world.coded_ring(), world.homes(id(n))[number as usize]);
+        let handoff = ring.handoffs(ring.partition(id(n).placement())).last().unwrap();
+        let record = world.record(home, id(n).fragment(number)).await;
+        let cluster = world.shared.get();
+        copy(&cluster, &record, home, handoff).await.unwrap();
+        world.lose(id(n), number).await;
+    }
+    world.lose(id(2), 0).await;
+    world.commit_body("k", Body::Empty).await;
+    let progress = reclaim(&world).await;
+    assert_eq!((progress.freed, progress.kept), (2, 0));
+    assert!(world.fragments(6).await.is_empty());
+    run(&world).await;
+    replicate(&world).await;
+    assert!(world.fragments(6).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_manifest_of_which_too_little_is_left_keeps_its_extents() {
+    let world = Many::coded(2, 1, 6);
+    world.make_bucket(CODED).await;
+    let body = spilled(&world, "k", 1, 2).await;
+    world.commit_body("k", body).await;
+    world.commit_body("k", Body::Empty).await;
+    // It is short: any fragment is enough, and the only one that is left is on a silent device.
+    world.lose(id(2), 0).await;
+    let silent = world.homes(id(2))[2];
+    world.memory(silent).set_offline(silent, true);
+    let before = world.fragments(6).await;
+    assert_eq!(reclaim(&world).await.freed, 0);
+    assert_eq!(world.fragments(6).await, before);
+    world.memory(silent).set_offline(silent, false);
+    assert_eq!(reclaim(&world).await.freed, 2);
+}
+
+#[tokio::test]
+async fn the_sweep_knows_a_fragment_by_the_extent_that_it_is_of() {
+    let world = Many::coded(2, 1, 5);
+    world.make_bucket(CODED).await;
+    let owned = world.stripe(id(1), &noise(1, 200_000), "owned").await;
+    world.stripe(id(2), &noise(2, 200_000), "orphan").await;
+    world.commit_coded("owned", vec![owned]).await;
+    world.clock.advance_ms(COMMIT_WINDOW_MS + 2000);
+    let options = SweepOptions::among_others(1000);
+    let mut sweep = Sweep::new(world.shared.clone(), world.clock.clone(), options);
+    run_once(&mut sweep).await.unwrap();
+    world.clock.advance_ms(2000);
+    let progress = run_once(&mut sweep).await.unwrap();
+    assert_eq!((progress.freed, progress.kept), (3, 0));
+    let left: HashSet<ExtentId> =
+        world.fragments(5).await.into_keys().map(|(it, _)| it.whole()).collect();
+    assert_eq!(left, HashSet::from([owned.id]));
+    assert_eq!(run(&world).await.copied, 0);
+    assert!(count(&world).await.clean);
+}

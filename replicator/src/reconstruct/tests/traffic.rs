@@ -1,0 +1,77 @@
+//! What a repair reads, writes and keeps in memory, and how it rests.
+
+use martlet_erasure::FRAGMENT_BYTES_MAX;
+
+use super::*;
+
+#[tokio::test]
+async fn what_is_made_has_the_owner_and_the_birth_of_its_siblings_and_costs_what_it_says() {
+    let world = Many::coded(4, 2, 6);
+    let ids = filled(&world, &[4 * 655_360]).await;
+    let (home, sibling) = (world.homes(ids[0])[5], world.homes(ids[0])[4]);
+    let before = world.record(home, ids[0].fragment(5)).await;
+    world.lose(ids[0], 5).await;
+    world.lose(ids[0], 1).await;
+    world.clock.advance_ms(1_000_000);
+    let progress = run(&world).await;
+    assert_eq!(world.record(home, ids[0].fragment(5)).await, before);
+    let other = world.record(sibling, ids[0].fragment(4)).await;
+    assert_eq!((before.owner, before.birth_ms), (other.owner, other.birth_ms));
+    // Both are made in one pass over four others.
+    assert_eq!((progress.done, progress.copied), (1, 2));
+    assert_eq!((progress.copied_bytes, progress.read_bytes), (2 * 655_360, 4 * 655_360));
+}
+
+#[tokio::test]
+async fn a_worker_goes_on_where_the_one_before_it_stood_and_rests_as_its_bytes_ask_for() {
+    let world = Many::coded(2, 1, 3);
+    filled(&world, &[1000; 600]).await;
+    let cursors: Arc<dyn Cursors> = Arc::new(MemoryCursors::default());
+    let mut first = worker(&world).with_cursors(cursors.clone());
+    let step = first.step().await.unwrap();
+    assert_eq!((step.items, step.idle), (PAGE as u64, false));
+    let rest = run_once(&mut worker(&world).with_cursors(cursors)).await.unwrap();
+    assert_eq!(step.items + rest.items, world.fragments(3).await.len() as u64);
+
+    let longest = usize::try_from(2 * FRAGMENT_BYTES_MAX).unwrap();
+    let last = world.stripe(id(1), &noise(1, longest), "long").await;
+    world.clock.advance_ms(60_000);
+    world.lose(last.id, 1).await;
+    let options =
+        ReplicateOptions { bytes_per_second_max: Some(1 << 20), ..ReplicateOptions::default() };
+    let mut worker = worker(&world).with_options(options);
+    let usual = Duration::from_millis(20);
+    let mut longest_rest = usual;
+    loop {
+        let step = worker.step().await.unwrap();
+        longest_rest = longest_rest.max(worker.busy_pause(usual));
+        if step.idle {
+            break;
+        }
+    }
+    assert_eq!(longest_rest, Duration::from_secs(12), "two fragments read, one written");
+}
+
+#[tokio::test]
+async fn a_long_extent_is_read_and_made_in_steps() {
+    let reads = Arc::new(AtomicU64::new(0));
+    let count = reads.clone();
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = Many::wrapped(3, clock, move |_, memory| {
+        let count = count.clone();
+        let choose = move |call: &Call<'_>| {
+            count.fetch_add(u64::from(call.op == Op::ReadExtent), Ordering::SeqCst);
+            Fault::None
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    world.set_coded_ring(Arc::new(coded_ring(2, 1, 3)));
+    let ids = filled(&world, &[usize::try_from(2 * FRAGMENT_BYTES_MAX).unwrap()]).await;
+    let before = world.fragments(3).await;
+    world.lose(ids[0], 0).await;
+    let progress = run(&world).await;
+    assert_eq!(world.fragments(3).await, before);
+    let steps = FRAGMENT_BYTES_MAX / build::STEP_BYTES;
+    assert_eq!((progress.read_bytes, steps), (2 * FRAGMENT_BYTES_MAX, 8));
+    assert_eq!(reads.load(Ordering::SeqCst), 2 * steps, "no source is read as a whole");
+}

@@ -1,0 +1,129 @@
+//! How far a rewrite is, shown until it ends.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::thread;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::rewrite::{self, RewriteLine};
+use crate::admin::ask::Server;
+use crate::admin::print::{size, span};
+use crate::failure::Failure;
+
+/// Between two questions.
+const TICK: Duration = Duration::from_millis(300);
+
+/// Asks until the rewrite has ended. On a terminal, a bar shows how far it is.
+pub(super) fn until_it_ends(
+    server: &Server,
+    mut line: RewriteLine,
+    json: bool,
+) -> Result<RewriteLine, Failure> {
+    let is_seen = !json && std::io::stderr().is_terminal();
+    let bar = if is_seen { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    let style = ProgressStyle::with_template("{bar:30} {msg}").expect("the template is valid");
+    bar.set_style(style);
+    while line.goes_on() {
+        bar.set_length(line.bytes_to_move.max(1));
+        bar.set_position(line.bytes_to_move - line.left_bytes.min(line.bytes_to_move));
+        bar.set_message(message(&line));
+        rest();
+        line = server.ask(rewrite::REWRITE, &[("bucket", &line.bucket)])?;
+    }
+    bar.finish_and_clear();
+    Ok(line)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the command does nothing else meanwhile")]
+fn rest() {
+    thread::sleep(TICK);
+}
+
+/// What stands beside the bar.
+fn message(line: &RewriteLine) -> String {
+    let (all, all_bytes) = (line.objects_to_move, size(line.bytes_to_move));
+    if line.state == "looking" {
+        return format!("looking: {all} objects to move, {all_bytes}");
+    }
+    let mut message = format!(
+        "{} of {all} objects moved, {} of {all_bytes}, {} seen",
+        line.moved,
+        size(line.moved_bytes),
+        line.seen
+    );
+    if line.failed > 0 {
+        let _ = write!(message, ", {} could not be", line.failed);
+    }
+    match line.eta_s {
+        Some(seconds) => message + &format!(", {} to go", span(seconds.saturating_mul(1000))),
+        None => message,
+    }
+}
+
+/// What came of it.
+pub(super) fn text(line: &RewriteLine) -> String {
+    let RewriteLine { bucket, state, moved, seen, failed, .. } = line;
+    let bytes = size(line.moved_bytes);
+    let mut text = format!("{bucket}: {state}, {moved} objects moved, {bytes}, of {seen} seen\n");
+    if let Some(failure) = &line.failure {
+        let _ = writeln!(text, "{failed} could not be moved, the last of them {failure}");
+    }
+    text
+}
+
+/// Nobody should take one that left something for one that is done.
+pub(super) fn judge(line: &RewriteLine) -> Result<(), Failure> {
+    if let Some(error) = &line.error {
+        let left = line.left;
+        return Err(Failure::refused(format!("{left} objects are left: {error}: begin it again")));
+    }
+    match line.failed {
+        0 => Ok(()),
+        failed => Err(Failure::refused(format!(
+            "{failed} objects could not be moved, and stay where they were: begin it again later"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moving() -> RewriteLine {
+        RewriteLine {
+            bucket: "b".into(),
+            state: "moving".into(),
+            objects_to_move: 10,
+            bytes_to_move: 10 << 20,
+            seen: 7,
+            moved: 4,
+            moved_bytes: 4 << 20,
+            left: 6,
+            left_bytes: 6 << 20,
+            eta_s: Some(90),
+            ..RewriteLine::default()
+        }
+    }
+
+    #[test]
+    fn the_bar_says_what_was_moved_and_what_is_left() {
+        let told = "4 of 10 objects moved, 4.0 MiB of 10.0 MiB, 7 seen, 90 s to go";
+        assert_eq!(message(&moving()), told);
+        let looking = RewriteLine { state: "looking".into(), ..moving() };
+        assert_eq!(message(&looking), "looking: 10 objects to move, 10.0 MiB");
+    }
+
+    #[test]
+    fn one_that_left_something_ends_badly() {
+        let done = RewriteLine { state: "done".into(), ..moving() };
+        assert!(judge(&done).is_ok());
+        assert_eq!(text(&done), "b: done, 4 objects moved, 4.0 MiB, of 7 seen\n");
+        let failed = RewriteLine { failed: 2, failure: Some("k: no".into()), ..done.clone() };
+        assert!(text(&failed).contains("2 could not be moved, the last of them k: no"));
+        assert!(judge(&failed).unwrap_err().to_string().contains("begin it again later"));
+        let ended = RewriteLine { error: Some("it was stopped".into()), ..done };
+        assert!(judge(&ended).unwrap_err().to_string().contains("6 objects are left"));
+    }
+}

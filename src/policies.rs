@@ -1,0 +1,157 @@
+//! Storage policies as people name them, and whether this machine can do their arithmetic.
+//!
+//! * A policy is a ring of extents with a name, a number and a redundancy; a code never changes, since
+//!   what was written lies by it.
+//! * Its name goes into HTTP headers: letters, digits, `-`, `_` and `.`, and never `STANDARD`, which is
+//!   the storage class of what asks for no policy.
+
+use martlet_protocol::Redundancy;
+use martlet_ring::Ring;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// What policy 0 is called unless it is told otherwise.
+pub(crate) const FIRST_NAME: &str = "default";
+const NAME_BYTES_MAX: usize = 64;
+
+/// A policy that somebody wants: `ec=4+2`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamedCode {
+    pub(crate) name: String,
+    pub(crate) code: Redundancy,
+}
+
+impl NamedCode {
+    /// What flags and settings say. No name comes twice.
+    pub(crate) fn parse_all<T: AsRef<str>>(texts: &[T]) -> Result<Vec<Self>, Failure> {
+        let mut all: Vec<Self> = Vec::new();
+        for text in texts {
+            let policy = Self::parse(text.as_ref())?;
+            if all.iter().any(|other| is_same(&other.name, &policy.name)) {
+                return Err(Failure::usage(format!("the policy {} is named twice", policy.name)));
+            }
+            all.push(policy);
+        }
+        Ok(all)
+    }
+
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let (name, code_text) = text.split_once('=').ok_or_else(|| {
+            Failure::usage(format!(
+                "\"{text}\" is no policy: write a name and a code, as in ec=4+2"
+            ))
+        })?;
+        check_name(name)?;
+        if is_same(name, FIRST_NAME) {
+            return Err(Failure::usage(format!(
+                "\"{name}\" is what the first policy is called, which keeps copies: choose another \
+                 name"
+            )));
+        }
+        Ok(Self { name: name.to_owned(), code: code(code_text)? })
+    }
+
+    /// How many devices it takes.
+    pub(crate) fn devices(&self) -> usize {
+        self.code.fragments().map_or(0, usize::from)
+    }
+}
+
+/// Whether requests that name the one mean the other, too.
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    one.replace('_', "-").eq_ignore_ascii_case(&other.replace('_', "-"))
+}
+
+/// Refuses names that no request could ask for.
+pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
+        return Err(Failure::usage(format!(
+            "\"{name}\" is no name for a policy: it has 1 to {NAME_BYTES_MAX} letters, digits, -, _ and \
+             ."
+        )));
+    }
+    if is_same(name, "STANDARD") {
+        return Err(Failure::usage(
+            "no policy is called STANDARD: it is the storage class of what goes under its bucket's \
+             policy",
+        ));
+    }
+    Ok(())
+}
+
+/// An erasure code as people write it.
+pub(crate) fn code(text: &str) -> Result<Redundancy, Failure> {
+    match text.parse() {
+        Ok(code @ Redundancy::Erasure { .. }) => Ok(code),
+        Ok(Redundancy::Replicated) => {
+            Err(Failure::usage(format!("\"{text}\" is no erasure code such as 4+2")))
+        }
+        Err(error) => Err(Failure::usage(error.to_string())),
+    }
+}
+
+/// What whoever chooses a code of so many fragments of parity should know.
+pub(crate) fn advice(m: u8) -> Option<String> {
+    (m == 1).then(|| {
+        "with one fragment of parity every fragment must be on disk before a write is acknowledged: \
+         keep a device more than there are fragments, or writes are refused while one is out"
+            .to_owned()
+    })
+}
+
+/// Refuses a machine that can't do the arithmetic of these rings.
+pub(crate) fn check_cpu<'a>(rings: impl IntoIterator<Item = &'a Ring>) -> Result<(), Failure> {
+    let is_coded = |ring: &Ring| ring.identity().redundancy.fragments().is_some();
+    if !rings.into_iter().any(is_coded) {
+        return Ok(());
+    }
+    martlet_erasure::check_cpu().map_err(|error| Failure::refused(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(texts: &[&str]) -> String {
+        let Err(Failure::Usage(sentence)) = NamedCode::parse_all(texts) else {
+            panic!("{texts:?} is allowed")
+        };
+        sentence
+    }
+
+    #[test]
+    fn a_policy_is_a_name_and_a_code() {
+        let all = NamedCode::parse_all(&["ec=4+2", "Archive_1.b=8+3"]).unwrap();
+        assert_eq!((all[0].name.as_str(), all[0].code.to_string()), ("ec", "4+2".to_owned()));
+        assert_eq!((all[0].devices(), all[1].devices()), (6, 11));
+    }
+
+    #[test]
+    fn what_is_none_is_refused_in_a_sentence() {
+        for (texts, words) in [
+            (&["4+2"][..], "as in ec=4+2"),
+            (&["=4+2"], "is no name for a policy"),
+            (&["a b=4+2"], "is no name for a policy"),
+            (&["ec=4"], "erasure code such as \"4+2\""),
+            (&["ec=replicated"], "no erasure code such as 4+2"),
+            (&["ec=31+2"], "at most 32"),
+            (&["ec=0+2"], "1 or more fragments of data"),
+            (&["Default=4+2"], "which keeps copies"),
+            (&["standard=4+2"], "no policy is called STANDARD"),
+            (&["a-b=4+2", "A_B=2+1"], "named twice"),
+        ] {
+            let sentence = told(texts);
+            assert!(sentence.contains(words), "{texts:?}: {sentence}");
+        }
+        assert!(check_name(&"x".repeat(64)).is_ok() && check_name(&"x".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn one_fragment_of_parity_is_worth_a_word() {
+        assert!(advice(1).is_some_and(|words| words.contains("refused while one is out")));
+        assert_eq!(advice(2), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! Rewrites of buckets that this process was asked for, one at a time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use martlet_proxy::{ObjectStore, Rewrite, RewriteOptions, RewriteProgress};
+use parking_lot::Mutex;
+
+use crate::admin::wire::rewrite::RewriteLine;
+
+/// The last rewrite of each bucket that was asked for here.
+#[derive(Default)]
+pub(super) struct Rewrites {
+    known: Mutex<BTreeMap<String, Arc<Run>>>,
+}
+
+struct Run {
+    rewrite: Rewrite,
+    /// Set when it has come to its end.
+    outcome: OnceLock<Result<(), String>>,
+}
+
+impl Run {
+    fn line(&self) -> RewriteLine {
+        line(self.rewrite.bucket(), &self.rewrite.progress(), self.outcome.get())
+    }
+
+    fn goes_on(&self) -> bool {
+        self.outcome.get().is_none()
+    }
+}
+
+impl Rewrites {
+    /// The last rewrite of a bucket.
+    pub(super) fn of(&self, bucket: &str) -> Option<RewriteLine> {
+        self.known.lock().get(bucket).map(|run| run.line())
+    }
+
+    /// Begins a rewrite, or finds the one that goes on.
+    ///
+    /// # Errors
+    /// A sentence, when that of another bucket goes on: their rates would add up.
+    pub(super) fn begin(
+        &self,
+        store: ObjectStore,
+        bucket: &str,
+        options: RewriteOptions,
+    ) -> Result<RewriteLine, String> {
+        let mut known = self.known.lock();
+        if let Some(other) = known.values().find(|run| run.goes_on()) {
+            if other.rewrite.bucket() == bucket {
+                return Ok(other.line());
+            }
+            return Err(format!(
+                "the bucket {} is being rewritten here: wait for it, or ask another proxy",
+                other.rewrite.bucket()
+            ));
+        }
+        let rewrite = Rewrite::new(bucket, options);
+        let run = Arc::new(Run { rewrite, outcome: OnceLock::new() });
+        known.insert(bucket.to_owned(), run.clone());
+        let line = run.line();
+        tokio::spawn(async move {
+            let outcome = store.rewrite(&run.rewrite).await.map_err(|error| error.to_string());
+            let RewriteProgress { moved, moved_bytes, failed, .. } = run.rewrite.progress();
+            let (bucket, error) = (run.rewrite.bucket(), outcome.as_ref().err());
+            tracing::info!(bucket, moved, moved_bytes, failed, error, "a rewrite has ended");
+            // It ends once.
+            let _ = run.outcome.set(outcome);
+        });
+        Ok(line)
+    }
+
+    /// Ends the rewrite of a bucket, if one goes on; how far it was.
+    pub(super) fn stop(&self, bucket: &str) -> Option<RewriteLine> {
+        let known = self.known.lock();
+        let run = known.get(bucket)?;
+        run.rewrite.stop();
+        Some(run.line())
+    }
+}
+
+fn line(
+    bucket: &str,
+    progress: &RewriteProgress,
+    outcome: Option<&Result<(), String>>,
+) -> RewriteLine {
+    let state = match (outcome, progress.looked) {
+        (None, false) => "looking",
+        (None, true) => "moving",
+        (Some(Ok(())), _) => "done",
+        (Some(Err(_)), _) => "ended",
+    };
+    let is_done = matches!(outcome, Some(Ok(())));
+    let left = |all: u64, moved: u64| if is_done { 0 } else { all.saturating_sub(moved) };
+    RewriteLine {
+        bucket: bucket.to_owned(),
+        state: state.to_owned(),
+        objects_to_move: progress.objects_to_move,
+        bytes_to_move: progress.bytes_to_move,
+        seen: progress.seen,
+        moved: progress.moved,
+        moved_bytes: progress.moved_bytes,
+        left: left(progress.objects_to_move, progress.moved).max(progress.failed),
+        left_bytes: left(progress.bytes_to_move, progress.moved_bytes),
+        failed: progress.failed,
+        failure: progress.failure.clone(),
+        eta_s: eta(progress).filter(|_| outcome.is_none()).map(|eta| eta.as_secs()),
+        error: outcome.and_then(|outcome| outcome.clone().err()),
+    }
+}
+
+/// How long what is left will take if it goes on as it went so far.
+fn eta(progress: &RewriteProgress) -> Option<Duration> {
+    let RewriteProgress { copied_bytes: copied, moving_for, .. } = progress;
+    let left = progress.bytes_to_move.saturating_sub(*copied);
+    let left_ms = moving_for.as_millis() * u128::from(left);
+    let ms = left_ms.checked_div(u128::from(*copied))?;
+    Some(Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn half_way() -> RewriteProgress {
+        RewriteProgress {
+            looked: true,
+            objects_to_move: 10,
+            bytes_to_move: 1000,
+            seen: 7,
+            moved: 4,
+            moved_bytes: 400,
+            copied_bytes: 500,
+            failed: 1,
+            failure: Some("k: no".into()),
+            moving_for: Duration::from_secs(30),
+        }
+    }
+
+    #[test]
+    fn what_is_left_and_for_how_long_is_told_while_it_goes_on() {
+        let told = line("b", &half_way(), None);
+        assert_eq!((told.state.as_str(), told.left, told.left_bytes), ("moving", 6, 600));
+        assert_eq!(told.eta_s, Some(30));
+        assert!(told.goes_on());
+        let early = line("b", &RewriteProgress::default(), None);
+        assert_eq!((early.state.as_str(), early.eta_s), ("looking", None));
+    }
+
+    #[test]
+    fn what_failed_is_left_when_it_is_done() {
+        let done = line("b", &half_way(), Some(&Ok(())));
+        assert_eq!((done.state.as_str(), done.left, done.eta_s), ("done", 1, None));
+        let ended = line("b", &half_way(), Some(&Err("why".into())));
+        assert_eq!((ended.state.as_str(), ended.left), ("ended", 6));
+        assert_eq!(ended.error.as_deref(), Some("why"));
+        assert!(!ended.goes_on() && !done.goes_on());
+    }
+}

@@ -1,0 +1,66 @@
+//! Whether most nodes of the index ring have it. A change begins only then: one that began while the
+//! ring was with few would leave the others behind, and nobody would take their word (rule P3).
+
+use martlet_protocol::http::RingTags;
+
+use crate::membership::Member;
+use crate::membership::rings::{RingName, Rings};
+
+/// Whether they do, by what each announced last.
+pub(super) fn has_spread(member: &Member, rings: &Rings) -> bool {
+    is_with_most(rings, |node| member.nodes.get(node).and_then(|node| node.history.rings()))
+}
+
+/// Whether more than half of the nodes that the index ring names have it, or a newer one.
+fn is_with_most(rings: &Rings, announced: impl Fn(&str) -> Option<RingTags>) -> bool {
+    let (name, nodes) = (RingName::Index.to_string(), rings.index_nodes());
+    let epoch = rings.index().map_or(0, |ring| ring.epoch());
+    let has_it = |node: &&&str| {
+        let is_it = |tags: RingTags| tags.iter().any(|tag| tag.name == name && tag.epoch >= epoch);
+        announced(node).is_some_and(is_it)
+    };
+    nodes.iter().filter(has_it).count() * 2 > nodes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::PolicyId;
+    use martlet_protocol::http::Announcement;
+    use martlet_ring::Ring;
+
+    use super::*;
+    use crate::membership::rings::tag;
+    use crate::membership::rings::testing::{builder, device, next};
+
+    fn tags(name: RingName, ring: &Ring) -> RingTags {
+        Announcement::new(&[tag(name, ring)]).rings().clone()
+    }
+
+    #[test]
+    fn a_ring_has_spread_once_more_than_half_of_its_nodes_have_it_or_a_newer_one() {
+        let mut builder = builder(0, 3);
+        let old = next(&mut builder);
+        builder.add(device(4, "d1")).unwrap();
+        let ring = next(&mut builder);
+        builder.settle().unwrap();
+        builder.add(device(5, "d1")).unwrap();
+        let newer = next(&mut builder);
+        let rings = Rings::new([(RingName::Index, ring.clone())].into()).unwrap();
+        let (old, it) = (tags(RingName::Index, &old), tags(RingName::Index, &ring));
+        let newer = tags(RingName::Index, &newer);
+        let data = tags(RingName::Data(PolicyId(0)), &ring);
+        // What n1 to n4 announced, and n9, which the ring doesn't name.
+        let spread = |all: [Option<&RingTags>; 5]| {
+            let names = ["n1", "n2", "n3", "n4", "n9"];
+            is_with_most(&rings, |node| {
+                let at = names.iter().position(|name| *name == node)?;
+                all[at].cloned()
+            })
+        };
+        assert!(spread([Some(&it), Some(&it), Some(&it), None, None]));
+        assert!(spread([Some(&it), Some(&newer), Some(&newer), Some(&old), None]));
+        assert!(!spread([Some(&it), Some(&it), Some(&old), Some(&old), None]), "half is not most");
+        assert!(!spread([Some(&it), Some(&it), Some(&data), None, Some(&it)]));
+        assert!(!spread([None; 5]), "nobody was heard");
+    }
+}

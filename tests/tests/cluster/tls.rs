@@ -1,0 +1,196 @@
+//! Members that speak TLS with each other, each showing a certificate: all that a cluster does works,
+//! and whoever has no certificate of its authority is not heard.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_protocol::http::TlsFiles;
+use martlet_tests::bytes::chance;
+use martlet_tests::checkers::Outcome;
+use martlet_tests::cluster::internal::Request;
+use martlet_tests::cluster::papers::Authority;
+use martlet_tests::cluster::rings::{DATA, INDEX};
+use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::probe::PATIENCE;
+use martlet_tests::recorded::load::Load;
+use martlet_tests::recorded::{Client, Recorder};
+use martlet_tests::server::{finished, martlet};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::{recorder, until};
+
+/// Inline, one extent, more than one.
+const LENGTHS: [usize; 3] = [100, 300_000, 66 << 20];
+
+fn plan() -> Plan {
+    Plan { nodes: 3, proxies: 2, tls: true, ..Plan::in_a_hurry() }
+}
+
+/// Runs `martlet admin` with the key of a cluster and these papers.
+fn asked(cluster: &Cluster, arguments: &[&str], papers: Option<&TlsFiles>) -> Output {
+    let (member, key) = (&cluster.proxies[0], cluster.folder().join("cluster.key"));
+    let mut command = martlet(&["admin", "--admin-address", &member.admin_address.to_string()]);
+    command.arg("--cluster-key-file").arg(key).args(arguments);
+    if let Some(TlsFiles { certificate, key, authority }) = papers {
+        command.arg("--tls-certificate").arg(certificate);
+        command.arg("--tls-key").arg(key).arg("--tls-ca").arg(authority);
+    }
+    finished(&mut command)
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Writes through one proxy, reads and lists through the other.
+async fn write_and_read(clients: &mut [Client; 2], prefix: &str) {
+    let mut keys = Vec::new();
+    for (round, length) in LENGTHS.into_iter().enumerate() {
+        let [writer, reader] = clients.get_disjoint_mut([round % 2, (round + 1) % 2]).unwrap();
+        let key = format!("{prefix}/{round}");
+        writer.length = length;
+        let (value, outcome) = writer.put(&key).await;
+        assert_eq!(outcome, Outcome::Done, "{key}: {:?}", writer.reply);
+        assert_eq!(reader.get(&key).await, Outcome::Read(Some(value)), "{key}");
+        keys.push(key);
+        assert_eq!(reader.list_all(&format!("{prefix}/")).await, keys);
+    }
+}
+
+/// Pushes newer rings to the first node with `martlet admin`, and waits until all nodes have them.
+async fn push_rings(cluster: &mut Cluster) {
+    let address = cluster.nodes[0].address.to_string();
+    for name in [INDEX, DATA] {
+        let (ring, path) = (cluster.rings.next_epoch(name), cluster.folder().join("pushed"));
+        std::fs::create_dir_all(&path).unwrap();
+        let path = path.join(format!("{name}.ring"));
+        ring.save(&path).unwrap();
+        let push = ["ring", "push", path.to_str().unwrap(), "--node", &address];
+        let bare = asked(cluster, &push, None);
+        assert_eq!(bare.status.code(), Some(1), "without papers: {bare:?}");
+        let told = text(&asked(cluster, &push, Some(cluster.operator_papers())));
+        assert!(told.contains("is in place"), "{told}");
+        let wanted = format!("{}-{}", ring.epoch(), hex::encode(&ring.hash()[..8]));
+        until(&format!("all have {name} {wanted}"), PATIENCE, async || {
+            let status = ["ring", "status", "--node", &address];
+            let told = text(&asked(cluster, &status, Some(cluster.operator_papers())));
+            told.matches(&wanted).count() == cluster.nodes.len()
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_that_a_cluster_does_works_over_tls() {
+    let (mut chance, mut cluster) = (chance(), plan().start().await);
+    let recorder: Arc<Recorder> = recorder(&cluster).await;
+    let mut clients = [0, 1].map(|proxy| recorder.client(&cluster, proxy));
+    write_and_read(&mut clients, "whole").await;
+
+    let load = Load { clients: 4, ..Load::default() };
+    let load = load.start(&recorder, &cluster, &mut chance);
+    cluster.nodes[1].kill();
+    // Two of three are a quorum.
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.length = 20_000;
+        until("a write without the node", PATIENCE, async || {
+            client.put(&format!("without/{number}")).await.1 == Outcome::Done
+        })
+        .await;
+    }
+    cluster.nodes[1].start().await;
+    load.stop().await;
+    push_rings(&mut cluster).await;
+    write_and_read(&mut clients, "again").await;
+
+    let census = cluster.until_clean(PATIENCE).await;
+    assert!(census.registers > LENGTHS.len() && census.extents >= LENGTHS.len(), "{census}");
+    assert_eq!(asked(&cluster, &["census"], None).status.code(), Some(1), "without papers");
+    let told = text(&asked(&cluster, &["census"], Some(cluster.operator_papers())));
+    assert!(told.contains("clean: everything is where the rings say"), "{told}");
+    recorder.finish(&cluster).await;
+}
+
+/// What a client that has these papers or none gets back for a request that is signed as it should
+/// be. It believes the node in any case.
+async fn asked_over_tls(cluster: &Cluster, papers: Option<&TlsFiles>) -> String {
+    let address = cluster.nodes[0].address;
+    let mut roots = RootCertStore::empty();
+    for root in certificates(&cluster.operator_papers().authority) {
+        roots.add(root).unwrap();
+    }
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(roots);
+    let config = match papers {
+        None => config.with_no_client_auth(),
+        Some(TlsFiles { certificate, key, .. }) => {
+            let key = PrivateKeyDer::from_pem_file(key).unwrap();
+            config.with_client_auth_cert(certificates(certificate), key).unwrap()
+        }
+    };
+    let name = ServerName::IpAddress(address.ip().into());
+    let stream = TcpStream::connect(address).await.unwrap();
+    let mut answer = Vec::new();
+    let exchange = async {
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+        stream.write_all(signed(address).as_bytes()).await?;
+        stream.read_to_end(&mut answer).await
+    };
+    // Whoever is refused is told so by an error, and not left to wait.
+    let ended = timeout(PATIENCE, exchange).await.expect("the node ends the connection");
+    println!("{} bytes came back, then {ended:?}", answer.len());
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn certificates(path: &Path) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_file_iter(path).unwrap().map(Result::unwrap).collect()
+}
+
+/// A question that members may ask, as it goes over the wire.
+fn signed(address: SocketAddr) -> String {
+    let headers = Request::new("GET", "/v1/devices", "").headers();
+    let headers: Vec<String> =
+        headers.iter().map(|(name, it)| format!("{name}: {it}\r\n")).collect();
+    format!(
+        "GET /v1/devices HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{}\r\n",
+        headers.concat()
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_shows_no_certificate_of_the_authority_is_not_heard() {
+    let cluster = Plan { proxies: 1, replicators: false, ..plan() }.start().await;
+    let operator = cluster.operator_papers();
+    let heard = asked_over_tls(&cluster, Some(operator)).await;
+    assert!(heard.starts_with("HTTP/1.1 200"), "{heard}");
+    assert_eq!(asked_over_tls(&cluster, None).await, "", "no certificate");
+    let folder = cluster.folder().join("stranger");
+    std::fs::create_dir(&folder).unwrap();
+    let stranger = Authority::found().issue(Ipv4Addr::LOCALHOST.into(), &folder);
+    assert_eq!(asked_over_tls(&cluster, Some(&stranger)).await, "", "of another authority");
+    let plain = Request::new("GET", "/v1/devices", "");
+    let plain = timeout(Duration::from_secs(30), plain.send(cluster.nodes[0].address)).await;
+    assert!(plain.expect("the node ends the connection").is_err(), "plain HTTP");
+    // The papers say which machine it is, and the key that it belongs here: each alone is too little.
+    let (address, status) = (cluster.nodes[0].address.to_string(), ["ring", "status", "--node"]);
+    let status = [&status[..], &[&address]].concat();
+    assert!(text(&asked(&cluster, &status, Some(operator))).contains("n1"));
+    for papers in [None, Some(&stranger)] {
+        assert_eq!(asked(&cluster, &status, papers).status.code(), Some(1), "{papers:?}");
+    }
+    let heard = asked_over_tls(&cluster, Some(operator)).await;
+    assert!(heard.starts_with("HTTP/1.1 200"), "it still serves: {heard}");
+}

@@ -1,0 +1,79 @@
+//! Probes of clusters that keep objects as coded fragments. A file for each failure, named by it.
+//!
+//! Each ends with every fragment at home and nowhere else, parity that fits its data, and objects that
+//! read as they were written.
+
+mod added_nodes;
+mod flipped_bits;
+mod killed_nodes;
+mod power_cut;
+mod soak;
+mod wiped_device;
+
+use std::collections::BTreeSet;
+
+use martlet_tests::checkers::{Outcome, Value};
+use martlet_tests::probe::{Probe, keys};
+use martlet_tests::recorded::load::{CODED_LENGTHS, Load};
+use martlet_tests::recorded::tally::Tally;
+
+/// Of one fragment with bytes, of several, of files and packed; of more than one extent under 2+1.
+const LENGTHS: [usize; 8] =
+    [9_000, 60_000, 66_000, 140_000, 270_000, 700_000, 3_000_000, 9_000_000];
+
+/// Few clients, since what is looked at is right or wrong, and not fast or slow; and no conditions,
+/// which need a quorum of all three that know of a key.
+const LOAD: Load = Load {
+    clients: 4,
+    keys: 12,
+    pause: std::time::Duration::from_millis(20),
+    conditional: false,
+    lengths: &CODED_LENGTHS,
+    apart: false,
+};
+
+/// What is written once and must be there to the end.
+async fn write(probe: &Probe, number: usize) -> Vec<(String, Value)> {
+    let mut client = probe.client(0);
+    let mut written = Vec::new();
+    for (key, length) in keys("kept", number).into_iter().zip(LENGTHS.into_iter().cycle()) {
+        client.length = length;
+        let (value, outcome) = client.put(&key).await;
+        assert_eq!(outcome, Outcome::Done, "{key}: {:?}", client.reply);
+        written.push((key, value));
+    }
+    written
+}
+
+/// Reads all of it once through every proxy; how many reads had no answer.
+async fn read(probe: &Probe, written: &[(String, Value)]) -> usize {
+    let mut errors = 0;
+    for proxy in 0..probe.cluster.proxies.len() {
+        let mut client = probe.client(proxy);
+        client.is_loyal = true;
+        for (key, value) in written {
+            match client.get(key).await {
+                Outcome::Read(read) => assert_eq!(read, Some(*value), "{key}"),
+                _ => errors += 1,
+            }
+        }
+    }
+    println!("{errors} of {} reads had no answer", probe.cluster.proxies.len() * written.len());
+    errors
+}
+
+/// So few of a hundred calls may have failed, and three where hundredths say little: a code needs more
+/// devices for a write than copies do, and whoever is slow on a busy machine is left alone for a while.
+fn assert_few_errors(tally: &Tally, percent_max: usize) {
+    let errors_max = 3 + tally.operations * percent_max / 100;
+    assert!(tally.errors <= errors_max, "{} errors, {errors_max} at most: {tally:?}", tally.errors);
+    assert!(tally.written > 0, "nothing was written: {tally:?}");
+}
+
+/// Waits until every fragment is where it should be, and has a look at all bytes on the devices.
+async fn assert_whole(probe: &mut Probe, written: &[(String, Value)]) {
+    let census = probe.settled().await;
+    assert!(census.extents >= written.len() && census.pieces > 2 * census.extents, "{census}");
+    assert_eq!(probe.cluster.disagreeing("kept/").await, BTreeSet::new());
+    probe.assert_there(written).await;
+}
