@@ -26,7 +26,7 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
 impl Cluster {
     /// The policy that is called so; of two, the one of the lower number.
     pub fn policy_called(&self, name: &str) -> Option<PolicyId> {
-        let mut identities = self.policies().map(|ring| ring.identity());
+        let mut identities = self.policies().map(martlet_ring::Ring::identity);
         identities.find(|it| is_same(&it.policy_name, name)).map(|it| it.policy)
     }
 

@@ -152,7 +152,7 @@ fn grown(ring: &Ring, devices: &[Device]) -> Result<Ring, Failure> {
 fn with_address(devices: &[Device]) -> Vec<Device> {
     let mut devices = devices.to_vec();
     for device in &mut devices {
-        device.node.address = ADDRESS.to_owned();
+        ADDRESS.clone_into(&mut device.node.address);
     }
     devices
 }
