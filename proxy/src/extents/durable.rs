@@ -80,9 +80,11 @@ impl ExtentWrite {
     }
 
     /// A device that stands for all that fail together with this one: its node, where there are
-    /// enough nodes to demand a node of its own for each piece.
+    /// enough nodes to demand a node of its own for each copy. Fragments count by devices: a code on
+    /// as many nodes as it has fragments could take no writes otherwise once some are out.
     fn domain(&self, ring: &Ring, device: DeviceId) -> DeviceId {
-        if !has_nodes(ring, self.needed) {
+        let is_coded = ring.identity().redundancy.fragments().is_some();
+        if is_coded || !has_nodes(ring, self.needed) {
             return device;
         }
         let mut devices = ring.devices().iter().map(|other| other.id);
