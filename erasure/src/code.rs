@@ -7,13 +7,16 @@ use std::fmt;
 use martlet_protocol::limits::{BLOCK_BYTES, EXTENT_BYTES_MAX, FRAGMENTS_MAX};
 use martlet_protocol::{Error, Redundancy, Result};
 
-/// Longest fragment. The encoder keeps m of them for each extent that is being written, and they
-/// should stay in the CPU's cache while the data goes by.
+/// Longest fragment under any code.
 pub const FRAGMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Most parity of an extent: the encoder keeps it while the data goes by, and it should stay in the
+/// CPU's cache.
+const PARITY_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 const _: () = {
     assert!(FRAGMENT_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
     assert!(FRAGMENT_BYTES_MAX <= EXTENT_BYTES_MAX);
+    assert!((PARITY_BYTES_MAX / FRAGMENTS_MAX as u64).is_multiple_of(BLOCK_BYTES));
     assert!(FRAGMENTS_MAX as u32 <= u32::BITS, "a set of fragments is a word");
 };
 
@@ -48,9 +51,14 @@ impl Code {
         self.k + self.m
     }
 
+    /// Longest fragment under this code: the more parity, the shorter.
+    pub fn fragment_bytes_max(self) -> u64 {
+        (PARITY_BYTES_MAX / u64::from(self.m).next_power_of_two()).min(FRAGMENT_BYTES_MAX)
+    }
+
     /// Longest extent under this code.
     pub fn extent_bytes_max(self) -> u64 {
-        (u64::from(self.k) * FRAGMENT_BYTES_MAX).min(EXTENT_BYTES_MAX)
+        (u64::from(self.k) * self.fragment_bytes_max()).min(EXTENT_BYTES_MAX)
     }
 
     /// The fragment with the number `index`, if there is one.
@@ -180,9 +188,10 @@ mod tests {
         let max = |k, m| Code::new(k, m).unwrap().extent_bytes_max();
         assert_eq!(max(1, 1), 4 << 20);
         assert_eq!(max(4, 2), 16 << 20);
-        assert_eq!(max(8, 3), 32 << 20);
-        assert_eq!(max(16, 4), 64 << 20);
-        assert_eq!(max(28, 4), EXTENT_BYTES_MAX);
+        assert_eq!(max(8, 3), 16 << 20);
+        assert_eq!(max(16, 4), 32 << 20);
+        assert_eq!(max(31, 1), EXTENT_BYTES_MAX);
+        assert_eq!(Code::new(1, 31).unwrap().fragment_bytes_max(), 256 << 10);
     }
 
     #[test]
