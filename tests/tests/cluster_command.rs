@@ -340,7 +340,9 @@ async fn a_policy_of_fragments_lies_over_the_same_devices() {
     let _alone = ALONE.lock().await;
     let place = tempfile::tempdir().unwrap();
     let asked = ["up", "--nodes", "3", "--devices-per-node", "1", "--policy", "ec=4+2"];
-    let refused = refusal(&finished(&mut in_folder(place.path(), &asked)));
+    let refused = finished(&mut in_folder(place.path(), &asked));
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let refused = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.contains("ec=4+2 needs 6 devices, one for each fragment"), "{refused}");
 
     let shape = ["--nodes", "3", "--devices-per-node", "1", "--policy", "ec=2+1"];

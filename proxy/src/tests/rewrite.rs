@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm};
 use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{ErrorKind, Given, PolicyId};
+use martlet_protocol::{Clock, ErrorKind, Given, PolicyId, SystemClock};
 use tokio::time::sleep;
 
 use self::rig::{Rig, SECOND, policy_of, until};
@@ -305,6 +305,9 @@ async fn a1_a_write_that_is_kept_for_others_is_not_overtaken() {
         rig.store_that(move |call| refused(out.contains(&call.device) && call.key == Some(&key)));
     let session = cut_off.session(Ask::default());
     let conditions = WriteConditions::default();
+    // Nothing but their clocks orders writes of two proxies, one of which sees no quorum.
+    let before_ms = SystemClock.now_ms();
+    until(|| SystemClock.now_ms() > before_ms).await;
     put(&session, "key", body(pattern(SIZE, 2)), conditions.clone()).await.unwrap();
     assert_eq!(session.given(), Given::Degraded);
     let progress = rig.rewrite_all().await;

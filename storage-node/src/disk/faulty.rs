@@ -30,7 +30,7 @@ use std::sync::Arc;
 use martlet_protocol::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use self::content::{Chance, Change, Content, NameChange};
+use self::content::{Chance, Change, Content, NameChange, SECTOR};
 use super::{Caching, Disk, DiskFile, Space};
 
 mod content;
@@ -349,7 +349,11 @@ impl FaultyFile {
         if outcome.is_ok() {
             content.change(change);
         } else if let Change::Write(at, data) = change {
-            let done = index(chance.next()) % (data.len() + 1);
+            let reached = at + index(chance.next()) % (data.len() + 1);
+            // Sectors are written whole or not at all, also by a call that is cut.
+            let whole =
+                if reached == at + data.len() { reached } else { reached / SECTOR * SECTOR };
+            let done = whole.saturating_sub(at);
             content.change(Change::Write(at, data[..done].to_vec()));
         }
         outcome

@@ -48,7 +48,7 @@ use self::run::{Ran, run};
 /// Seeds that every test run takes.
 const SEEDS: u64 = 200;
 /// Seeds within which a planted bug has to show.
-const SEEDS_TO_CATCH: u64 = 400;
+const SEEDS_TO_CATCH: u64 = 6000;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
