@@ -14,7 +14,7 @@ use martlet_protocol::tree::BinKey;
 use martlet_protocol::{DeviceId, Error, ExtentId, Result};
 
 use crate::cluster::{Cluster, Rounds, Scope, SharedCluster};
-use crate::cursors::{Cursors, MemoryCursors};
+use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
 use crate::replicate::copy::{copy_back, patience};
 use crate::worker::{Progress, Worker};
 
@@ -82,12 +82,7 @@ impl Audit {
     /// The same, going on where `cursors` say: at an extent of a device.
     #[must_use]
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
-        let saved = cursors.load(Self::NAME);
-        let place = saved.as_deref().and_then(|text| {
-            let (device, after) = text.split_once(' ')?;
-            Some((DeviceId(device.parse().ok()?), after.parse().ok()))
-        });
-        if let Some((device, after)) = place {
+        if let Some((device, after)) = load_place(&*cursors, Self::NAME) {
             self.rounds = Rounds::from(device);
             self.part = after.map_or(Part::Registers(None), |id| Part::Extents(Some(id)));
         }
@@ -173,10 +168,10 @@ impl Audit {
     fn save(&self, cluster: &Cluster) {
         if let Some(device) = self.rounds.at(&cluster.devices_of(&self.scope)) {
             let after = match self.part {
-                Part::Extents(Some(id)) => id.to_string(),
-                _ => "-".to_owned(),
+                Part::Extents(after) => after,
+                Part::Registers(_) => None,
             };
-            self.cursors.save(Self::NAME, &format!("{} {after}", device.0));
+            save_place(&*self.cursors, Self::NAME, device, after);
         }
     }
 }

@@ -41,6 +41,7 @@ mod foreground;
 mod identity;
 mod known;
 mod manifest;
+mod pages;
 mod reclaim;
 mod reconstruct;
 mod replicate;

@@ -14,7 +14,7 @@ pub(super) type Said = (DeviceId, Option<Presence>);
 
 /// What is to be done with a device's copy of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(crate) enum Deed {
     /// All is as it should be.
     Nothing,
     /// These primaries lack it, and it is this device's turn to give it to them.

@@ -133,9 +133,9 @@ async fn the_sweep_knows_a_fragment_by_the_extent_that_it_is_of() {
     world.clock.advance_ms(2000);
     let progress = run_once(&mut sweep).await.unwrap();
     assert_eq!((progress.freed, progress.kept), (3, 0));
-    let left: HashSet<ExtentId> =
+    let left: BTreeSet<ExtentId> =
         world.fragments(5).await.into_keys().map(|(it, _)| it.whole()).collect();
-    assert_eq!(left, HashSet::from([owned.id]));
+    assert_eq!(left, BTreeSet::from([owned.id]));
     assert_eq!(run(&world).await.copied, 0);
     assert!(count(&world).await.clean);
 }

@@ -3,6 +3,8 @@
 use martlet_erasure::FRAGMENT_BYTES_MAX;
 
 use super::*;
+use crate::cursors::MemoryCursors;
+use crate::pages::PAGE;
 
 #[tokio::test]
 async fn what_is_made_has_the_owner_and_the_birth_of_its_siblings_and_costs_what_it_says() {

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::testing::{Fault, FaultyBackend, Op};
-use martlet_protocol::{Backend, ErrorKind, ManualClock, PolicyId};
+use martlet_protocol::{Backend, ErrorKind, ExtentId, ManualClock, PolicyId};
 
 use super::*;
+use crate::cursors::MemoryCursors;
 use crate::replicate::testing::extent_id;
 use crate::run_once;
 use crate::testing::POLICY;

@@ -1,0 +1,240 @@
+//! Going through all extents of some devices, a page at a time, and doing something about what is found:
+//! what workers share that differ in what they look for.
+//!
+//! ```text
+//! step ── look at a page ── work: as much of it as fits ──┬── something is left: kept for the next step
+//!                                                         └── on to the next page, device, pass
+//! ```
+//!
+//! A page is looked at anew when a ring has changed since. Where one has got to is saved with each page.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::{DeviceId, ExtentId, Result};
+use martlet_ring::RingHash;
+
+use crate::cluster::{Cluster, Rounds, in_time};
+use crate::cursors::{Cursors, MemoryCursors, load_place, save_place};
+use crate::worker::Progress;
+
+/// Extents that are looked at at a time.
+pub(crate) const PAGE: usize = 500;
+
+/// How far a worker is.
+pub(crate) struct Pages<T> {
+    name: &'static str,
+    cursors: Arc<dyn Cursors>,
+    rounds: Rounds,
+    after: Option<ExtentId>,
+    page: Option<Page<T>>,
+    /// Counts passes: whose turn it is.
+    pub(crate) turn: u64,
+    pass: Pass,
+    /// What the last whole pass left undone, and since when something is.
+    left: u64,
+    since_ms: Option<u64>,
+    /// Bytes of the last step.
+    pub(crate) step_bytes: u64,
+}
+
+/// What one pass has met.
+#[derive(Default)]
+struct Pass {
+    left: u64,
+    seen: u64,
+    full: HashSet<DeviceId>,
+}
+
+/// A page that was looked at, and what is still to be done about it.
+pub(crate) struct Page<T> {
+    pub(crate) device: DeviceId,
+    pub(crate) deeds: VecDeque<T>,
+    rings: Vec<RingHash>,
+    /// Where the next begins; none at the end of the device.
+    next: Option<ExtentId>,
+}
+
+/// A worker that goes so through its devices.
+#[async_trait]
+pub(crate) trait Paged: Send {
+    /// What may be to be done about an extent.
+    type Deed: Send;
+
+    fn pages(&mut self) -> &mut Pages<Self::Deed>;
+
+    /// The devices that it goes through.
+    fn devices(&self, cluster: &Cluster) -> BTreeSet<DeviceId>;
+
+    fn now_ms(&self) -> u64;
+
+    /// What is to be done about extents of a device.
+    async fn look(
+        &mut self,
+        cluster: &Cluster,
+        device: DeviceId,
+        records: Vec<ExtentRecord>,
+    ) -> Result<(VecDeque<Self::Deed>, Progress)>;
+
+    /// Does as much of a page as fits into a step.
+    async fn work(&mut self, cluster: &Cluster, page: &mut Page<Self::Deed>) -> Result<Progress>;
+}
+
+impl<T> Pages<T> {
+    /// At the beginning.
+    pub(crate) fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            cursors: Arc::new(MemoryCursors::default()),
+            rounds: Rounds::default(),
+            after: None,
+            page: None,
+            turn: 0,
+            pass: Pass::default(),
+            left: 0,
+            since_ms: None,
+            step_bytes: 0,
+        }
+    }
+
+    /// Goes on where `cursors` say.
+    pub(crate) fn go_by(&mut self, cursors: Arc<dyn Cursors>) {
+        if let Some((device, after)) = load_place(&*cursors, self.name) {
+            self.rounds = Rounds::from(device);
+            self.after = after;
+        }
+        self.cursors = cursors;
+    }
+
+    /// Devices that took no more bytes in this pass.
+    pub(crate) fn full(&self) -> &HashSet<DeviceId> {
+        &self.pass.full
+    }
+
+    /// Devices that take no more bytes in this pass.
+    pub(crate) fn note_full(&mut self, devices: impl IntoIterator<Item = DeviceId>) {
+        self.pass.full.extend(devices);
+    }
+
+    /// For how long something has been left undone.
+    pub(crate) fn waiting_ms(&self, now_ms: u64) -> u64 {
+        self.since_ms.map_or(0, |since| now_ms.saturating_sub(since))
+    }
+
+    /// How long to rest after a step, at so many bytes a second at most.
+    pub(crate) fn busy_pause(
+        &self,
+        bytes_per_second_max: Option<u64>,
+        usual: Duration,
+    ) -> Duration {
+        let Some(rate) = bytes_per_second_max else { return usual };
+        usual.max(Duration::from_millis(self.step_bytes.saturating_mul(1000) / rate.max(1)))
+    }
+
+    /// Goes on to the next device; whether that ended a pass.
+    fn advance(&mut self, devices: &BTreeSet<DeviceId>) -> bool {
+        self.after = None;
+        let ended = self.rounds.advance(devices);
+        if ended {
+            self.turn += 1;
+            self.left = std::mem::take(&mut self.pass).left;
+            if self.left == 0 {
+                self.since_ms = None;
+            }
+        }
+        ended
+    }
+
+    /// Goes on from a page that was worked on.
+    fn leave(&mut self, page: Page<T>, devices: &BTreeSet<DeviceId>, progress: &mut Progress) {
+        self.pass.left += progress.kept;
+        if !page.deeds.is_empty() {
+            progress.backlog = page.deeds.len() as u64;
+            self.page = Some(page);
+            return;
+        }
+        self.after = page.next;
+        progress.idle = page.next.is_none() && self.advance(devices);
+        if let Some(device) = self.rounds.at(devices) {
+            save_place(&*self.cursors, self.name, device, self.after);
+        }
+    }
+
+    /// Adds what is left undone besides the page, and for how long.
+    fn tell(&mut self, now_ms: u64, progress: &mut Progress) {
+        progress.backlog += if progress.idle { self.left } else { self.pass.left };
+        if progress.backlog > 0 {
+            self.since_ms.get_or_insert(now_ms);
+        }
+        progress.oldest_age_ms = self.waiting_ms(now_ms);
+    }
+}
+
+/// One page, or a part of one of which much is to be done about.
+pub(crate) async fn step<W: Paged>(worker: &mut W, cluster: &Cluster) -> Result<Progress> {
+    worker.pages().step_bytes = 0;
+    let devices = worker.devices(cluster);
+    let Some(device) = worker.pages().rounds.at(&devices) else {
+        return Ok(Progress { idle: true, ..Progress::default() });
+    };
+    let mut progress = match go_on(worker, cluster, device, &devices).await {
+        Ok(progress) => progress,
+        Err(error) => {
+            // Whoever is out keeps its extents until it returns.
+            let pages = worker.pages();
+            tracing::debug!(worker = pages.name, %device, %error, "a device is left for a later pass");
+            pages.pass.left += 1;
+            let idle = pages.advance(&devices);
+            Progress { kept: 1, idle, ..Progress::default() }
+        }
+    };
+    let now_ms = worker.now_ms();
+    worker.pages().tell(now_ms, &mut progress);
+    if !progress.idle {
+        let seen = worker.pages().pass.seen;
+        progress.ahead = cluster.extents_on(&devices).await.saturating_sub(seen);
+    }
+    Ok(progress)
+}
+
+async fn go_on<W: Paged>(
+    worker: &mut W,
+    cluster: &Cluster,
+    device: DeviceId,
+    devices: &BTreeSet<DeviceId>,
+) -> Result<Progress> {
+    let stands = |page: &Page<_>| page.device == device && page.rings == rings(cluster);
+    let (mut page, mut progress) = match worker.pages().page.take().filter(stands) {
+        Some(page) => (page, Progress::default()),
+        None => look(worker, cluster, device).await?,
+    };
+    progress.add(&worker.work(cluster, &mut page).await?);
+    worker.pages().leave(page, devices, &mut progress);
+    Ok(progress)
+}
+
+/// Looks at the next page of a device.
+async fn look<W: Paged>(
+    worker: &mut W,
+    cluster: &Cluster,
+    device: DeviceId,
+) -> Result<(Page<W::Deed>, Progress)> {
+    let after = worker.pages().after;
+    let records = in_time(cluster.node(device)?.list_extents(device, after, PAGE)).await?;
+    let next = records.last().map(|record| record.extent.id).filter(|_| records.len() >= PAGE);
+    let items = records.len() as u64;
+    let (deeds, mut progress) = worker.look(cluster, device, records).await?;
+    progress.items = items;
+    worker.pages().pass.seen += items;
+    Ok((Page { device, deeds, rings: rings(cluster), next }, progress))
+}
+
+/// The rings by which a page was looked at.
+fn rings(cluster: &Cluster) -> Vec<RingHash> {
+    let policies: BTreeMap<_, _> =
+        cluster.data.iter().map(|(policy, ring)| (policy.0, ring.hash())).collect();
+    policies.into_values().collect()
+}
