@@ -22,6 +22,8 @@ use crate::worker::{Progress, Worker};
 
 /// Failed steps after which a worker that is run once is given up.
 const FAILURES_MAX: u32 = 8;
+/// How long a device under the first ring may be about to get its votes as one of a new cluster.
+const FOUNDING_MS: u64 = 5_000;
 
 /// What the standard set of workers works on.
 #[derive(Clone)]
@@ -86,12 +88,17 @@ impl Standard {
     /// The workers, in the order in which one run is best made: votes, then who decides, then hints,
     /// then what is missing somewhere, then garbage; and in the end everything is read.
     pub fn workers(&self) -> Vec<Box<dyn Worker>> {
+        self.workers_after_founding(0)
+    }
+
+    fn workers_after_founding(&self, founding_ms: u64) -> Vec<Box<dyn Worker>> {
         let Self { cluster, clock, scope, reclaim, alone_since_ms, upkeep } = self.clone();
         let sweep = match alone_since_ms {
             Some(started_ms) => SweepOptions::alone(reclaim.grace_ms, started_ms),
             None => SweepOptions::among_others(reclaim.grace_ms),
         };
-        let sync = SyncDevices::new(cluster.clone(), clock.clone(), scope.clone());
+        let sync = SyncDevices::new(cluster.clone(), clock.clone(), scope.clone())
+            .after_founding(founding_ms);
         let change = RingChange::new(cluster.clone(), clock.clone(), scope.clone());
         let update = Update::new(cluster.clone(), clock.clone(), scope.clone());
         let registers = ReplicateRegisters::new(cluster.clone(), clock.clone(), scope.clone());
@@ -127,7 +134,7 @@ impl Standard {
 
     /// Starts them.
     pub fn start(&self, runner: &mut Runner) {
-        for worker in self.workers() {
+        for worker in self.workers_after_founding(FOUNDING_MS) {
             runner.start(worker);
         }
     }

@@ -25,7 +25,9 @@
 //!
 //! So many peers must take part that each quorum which the device may have been part of had one of
 //! them: of three primaries, both others. Where there are too few, nothing happens; a cluster whose
-//! devices are all new is given its votes by whoever founds it.
+//! devices are all new is given its votes by whoever founds it, and only under the first ring. There a
+//! device is left to its founders for some seconds after others got theirs: a floor would stamp the
+//! first minute of the cluster ahead of its time.
 //!
 //! A device that has no say in any partition has nothing to sync: a new one that waits for the ring
 //! change which brings it in. It gets its votes when every device of the ring has said so, and no
@@ -64,6 +66,10 @@ pub struct SyncDevices {
     scope: Scope,
     stamps: StampSource,
     session: Option<Session>,
+    /// For how long a device under the first ring is left to its founders.
+    founding_ms: u64,
+    /// Since when which devices without votes could have been synced.
+    ready_since_ms: HashMap<(DeviceId, DeviceIdentity), u64>,
     /// Why the last attempt came to nothing: said once, not every time.
     told: Option<String>,
 }
@@ -93,12 +99,36 @@ impl SyncDevices {
     /// A worker over the index devices that `scope` looks after.
     pub fn new(cluster: impl Into<SharedCluster>, clock: Arc<dyn Clock>, scope: Scope) -> Self {
         let stamps = StampSource::new(clock.clone());
-        Self { cluster: cluster.into(), clock, scope, stamps, session: None, told: None }
+        Self {
+            cluster: cluster.into(),
+            clock,
+            scope,
+            stamps,
+            session: None,
+            founding_ms: 0,
+            ready_since_ms: HashMap::new(),
+            told: None,
+        }
+    }
+
+    /// The same, leaving devices under the first ring to their founders for so long.
+    #[must_use]
+    pub fn after_founding(mut self, founding_ms: u64) -> Self {
+        self.founding_ms = founding_ms;
+        self
+    }
+
+    /// Whether a device that could be synced may be about to get its votes as a new one.
+    fn is_being_founded(&mut self, cluster: &Cluster, who: (DeviceId, DeviceIdentity)) -> bool {
+        let now_ms = self.clock.now_ms();
+        let since_ms = *self.ready_since_ms.entry(who).or_insert(now_ms);
+        let is_first_ring = cluster.index.identity().parent == [0; 32];
+        is_first_ring && now_ms.saturating_sub(since_ms) < self.founding_ms
     }
 
     /// Begins with the first of `waiting` that has peers enough.
     async fn begin(
-        &self,
+        &mut self,
         cluster: &Cluster,
         waiting: &[DeviceId],
         statuses: &HashMap<DeviceId, DeviceStatus>,
@@ -114,7 +144,7 @@ impl SyncDevices {
     }
 
     async fn begin_with(
-        &self,
+        &mut self,
         cluster: &Cluster,
         device: DeviceId,
         statuses: &HashMap<DeviceId, DeviceStatus>,
@@ -124,6 +154,14 @@ impl SyncDevices {
         let term = cluster.term.get();
         let voters = peers_of(cluster, device, term).into_iter().filter(voting).collect();
         check_coverage(cluster, device, term, &voters)?;
+        let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
+        let own = identity(&device)
+            .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
+        if self.is_being_founded(cluster, own) {
+            return Err(Error::unavailable(format!(
+                "device {device} has no vote yet, and may be about to get it as a new one"
+            )));
+        }
         let floor = floor_at(self.clock.now_ms());
         let raised = voters.iter().map(|peer| async move {
             in_time(cluster.node(*peer)?.raise_floor(*peer, floor)).await.map(|()| *peer)
@@ -131,13 +169,10 @@ impl SyncDevices {
         let raised: BTreeSet<DeviceId> = join_all(raised).await.into_iter().flatten().collect();
         check_coverage(cluster, device, term, &raised)?;
         copy_fences(cluster, device, &raised).await?;
-        let identity = |id: &DeviceId| statuses.get(id).map(|status| (*id, status.identity));
-        let (_, own) = identity(&device)
-            .ok_or_else(|| Error::unavailable(format!("device {device} does not answer")))?;
         tracing::info!(%device, peers = raised.len(), "a device without votes is being synced");
         Ok(Session {
             device,
-            identity: own,
+            identity: own.1,
             ring: cluster.index.hash(),
             term,
             peers: raised.iter().filter_map(identity).collect(),
@@ -279,7 +314,10 @@ impl Worker for SyncDevices {
         self.session.take_if(|session| !session.stands(&cluster, &statuses));
         let session = match self.session.take() {
             Some(session) => Ok(session),
-            None if waiting.is_empty() => return Ok(Progress { idle: true, ..progress }),
+            None if waiting.is_empty() => {
+                self.ready_since_ms.clear();
+                return Ok(Progress { idle: true, ..progress });
+            }
             None => self.begin(&cluster, &waiting, &statuses).await,
         };
         let outcome = match session {

@@ -23,6 +23,9 @@ use crate::recorded::{Client, Recorder, SOURCES};
 pub const BUCKET: &str = "probe";
 /// How long what heals by itself may take.
 pub const PATIENCE: Duration = Duration::from_secs(40);
+/// What is watched until so many calls were made, or for so long.
+const CALLS_MIN: usize = 200;
+const WATCH_MAX: Duration = Duration::from_secs(10);
 
 /// A cluster, what its clients did and were told, and chance.
 pub struct Probe {
@@ -60,10 +63,14 @@ impl Probe {
         self.recorder.client(&self.cluster, proxy)
     }
 
-    /// What clients meet for so many seconds from now on.
+    /// What clients meet for so many seconds from now on, and longer on a slow machine: shares of a
+    /// few calls say nothing.
     pub async fn watch(&self, name: &'static str, number: f64) -> Tally {
         let (begun, from) = (Instant::now(), self.recorder.count());
         seconds(number).await;
+        while self.recorder.count() < from + CALLS_MIN && begun.elapsed() < WATCH_MAX {
+            seconds(0.1).await;
+        }
         self.recorder.tally(name, from, begun.elapsed())
     }
 

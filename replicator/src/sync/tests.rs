@@ -110,6 +110,24 @@ async fn without_all_of_two_peers_nothing_happens() {
     }
 }
 
+#[tokio::test]
+async fn a_device_under_the_first_ring_is_left_to_its_founders_for_a_while() {
+    let world = Many::new(5);
+    world.wipe(WIPED).await;
+    let mut sync = worker(&world).after_founding(5_000);
+    for (waited_ms, done) in [(0, 0), (4_999, 0), (1, 1)] {
+        world.clock.advance_ms(waited_ms);
+        let progress = run_once(&mut sync).await.unwrap();
+        assert_eq!((progress.done, progress.kept), (done, 1 - done), "after {waited_ms} ms");
+        assert_eq!(world.is_voting(WIPED).await, done > 0);
+    }
+    // Wiped once more it is another device, and waits again.
+    world.wipe(WIPED).await;
+    assert_eq!(run_once(&mut sync).await.unwrap().done, 0);
+    world.clock.advance_ms(5_000);
+    assert_eq!(run_once(&mut sync).await.unwrap().done, 1);
+}
+
 /// Genesis is not for this worker: nobody here remembers anything.
 #[tokio::test]
 async fn devices_that_are_all_new_stay_without_votes() {
