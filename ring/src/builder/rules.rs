@@ -24,6 +24,9 @@ pub(super) enum Strictness {
 pub(super) struct Rules {
     pub(super) tree: Tree,
     pub(super) bounds: Vec<Bounds>,
+    /// For each device the most of its elements, from the root to itself: beside each other for the
+    /// walks that look at every row.
+    mosts: Vec<[u8; LEVELS]>,
     /// For each element those below it that must hold something of every partition: a handful,
     /// since what they must hold adds up to the number of replicas at most.
     musts: Vec<Vec<Must>>,
@@ -47,7 +50,9 @@ impl Rules {
                 }
             }
         }
-        Self { tree, bounds, musts }
+        let most = |&element: &u32| bounds[element as usize].most;
+        let mosts = tree.paths.iter().map(|path| path.each_ref().map(most)).collect();
+        Self { tree, bounds, mosts, musts }
     }
 
     /// How many replicas of a row an element of `level` holds.
@@ -67,13 +72,12 @@ impl Rules {
     pub(super) fn faults(&self, row: &[u16]) -> u32 {
         let mut faults = 0;
         for (at, &slot) in row.iter().enumerate().filter(|(_, slot)| **slot != NOBODY) {
-            let path = &self.tree.paths[usize::from(slot)];
-            for (level, &element) in path.iter().enumerate().skip(1) {
+            for (level, &most) in self.mosts[usize::from(slot)].iter().enumerate().skip(1) {
                 // The replica is the n-th of its element: one fault for each beyond the most.
-                let most = self.bounds[element as usize].most;
-                let is_beyond =
-                    at >= usize::from(most) && self.count(&row[..at], level, element) >= most;
-                faults += u32::from(is_beyond);
+                if at >= usize::from(most) {
+                    let element = self.tree.paths[usize::from(slot)][level];
+                    faults += u32::from(self.count(&row[..at], level, element) >= most);
+                }
             }
         }
         faults + self.musts[ROOT as usize].iter().map(|must| self.lack(row, *must)).sum::<u32>()
