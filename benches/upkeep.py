@@ -45,6 +45,8 @@ class Load:
             is_over = work()
             result = json.loads(running.communicate()[0])
             slices += result["slices"]
+            for code, count in result["errors"].items():
+                print(f"{count} requests failed: {code}")
             if is_over:
                 return slices
 

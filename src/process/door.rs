@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::listen::HEAD_BYTES_MAX;
 use super::settings::{Hidden, list, number_from};
 use crate::failure::Failure;
+use crate::units::Size;
 
 /// For tests only: parts of an upload may be as small as this.
 const TEST_PART_BYTES_MIN: &str = "MARTLET_TEST_PART_BYTES_MIN";
@@ -53,7 +54,12 @@ pub(crate) struct DoorSettings {
     pub(crate) root_secret_key: Option<Hidden>,
     /// Requests at a time, replies that are being sent included; more are answered 503.
     pub(crate) max_requests: usize,
+    /// Bytes of bodies that all writes together may hold on their way to devices.
+    pub(crate) write_buffer: Size,
 }
+
+/// Below this a single extent with much parity would not fit.
+const WRITE_BUFFER_BYTES_MIN: u64 = 64 << 20;
 
 impl Default for DoorSettings {
     fn default() -> Self {
@@ -64,19 +70,21 @@ impl Default for DoorSettings {
             root_access_key: None,
             root_secret_key: None,
             max_requests: 1024,
+            write_buffer: Size(256 << 20),
         }
     }
 }
 
 impl DoorSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 6] = [
+    pub(crate) const NAMES: [&str; 7] = [
         "s3_address",
         "domains",
         "default_policy",
         "root_access_key",
         "root_secret_key",
         "max_requests",
+        "write_buffer",
     ];
 
     /// Refuses what makes no sense.
@@ -99,6 +107,9 @@ impl DoorSettings {
         if self.max_requests == 0 {
             return Err(Failure::usage("max_requests starts at 1: at 0 nobody could come in"));
         }
+        if self.write_buffer.0 < WRITE_BUFFER_BYTES_MIN {
+            return Err(Failure::usage("write_buffer starts at 64MiB: coded writes need as much"));
+        }
         if self.s3_address == admin_address && self.s3_address.port() != 0 {
             return Err(Failure::usage(format!(
                 "S3 clients and operators can't share the address {admin_address}: give one of them \
@@ -114,6 +125,16 @@ impl DoorSettings {
         cluster
             .with_default_policy(name)
             .map_err(|error| Failure::usage(format!("the setting default_policy: {error}")))
+    }
+
+    /// How the object layer behind it behaves.
+    pub(crate) fn store_options(&self) -> Result<StoreOptions, Failure> {
+        let buffer_bytes_max = usize::try_from(self.write_buffer.0).unwrap_or(usize::MAX);
+        let mut options = StoreOptions { buffer_bytes_max, ..StoreOptions::default() };
+        if let Some(bytes) = number_from(TEST_PART_BYTES_MIN)? {
+            options.part_bytes_min = bytes;
+        }
+        Ok(options)
     }
 
     /// The door in front of `objects`, which lets in whoever has this key.
@@ -135,15 +156,6 @@ impl DoorSettings {
         let keys = Keys::root(access_key, Secret::new(secret));
         S3Service::new(objects, config, clock, keys, TokenKey::derive(secret.as_bytes()))
     }
-}
-
-/// How the object layer behaves.
-pub(crate) fn store_options() -> Result<StoreOptions, Failure> {
-    let mut options = StoreOptions::default();
-    if let Some(bytes) = number_from(TEST_PART_BYTES_MIN)? {
-        options.part_bytes_min = bytes;
-    }
-    Ok(options)
 }
 
 #[cfg(test)]
@@ -173,6 +185,8 @@ mod tests {
         assert!(told(root(Some("abc"), None)).contains("or neither"));
         assert!(told(root(Some("a/c"), Some("12345678"))).contains("neither '/' nor ','"));
         assert!(told(root(Some("abc"), Some("1234567"))).contains("at least 8"));
+        let tight = DoorSettings { write_buffer: Size(1 << 20), ..DoorSettings::default() };
+        assert!(told(tight).contains("starts at 64MiB"));
         assert!(
             told(DoorSettings { s3_address: admin, ..root(None, None) }).contains("can't share")
         );

@@ -28,7 +28,6 @@ use self::settings::Settings;
 use crate::failure::Failure;
 use crate::membership::Member;
 use crate::membership::status::Voice;
-use crate::process::door::store_options;
 use crate::process::folder::DataFolder;
 use crate::process::listen::{self, HEAD_BYTES_MAX, Limits};
 use crate::process::measure::Measured;
@@ -67,7 +66,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    let store = ObjectStore::new(cluster, member.clock.clone(), store_options()?);
+    let store = ObjectStore::new(cluster, member.clock.clone(), settings.door.store_options()?);
     store.set_term(member.keeper.term());
     let root = (access_key, root_secret);
     let idle = settings.common.body_idle_timeout;

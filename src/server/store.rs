@@ -22,7 +22,6 @@ use super::settings::Settings;
 use crate::failure::Failure;
 use crate::policies::check_cpu;
 use crate::process::clock::SteadyClock;
-use crate::process::door::store_options;
 use crate::process::folder::DataFolder;
 use crate::process::metrics::{AskDevices, AskWorkers};
 use crate::process::operator::Operator;
@@ -75,7 +74,7 @@ impl Store {
         let cluster = Cluster::new(index.clone(), data.clone(), by_device.clone())
             .map_err(|error| unfit(&error))?;
         let cluster = settings.door.with_default_policy(cluster)?;
-        let objects = ObjectStore::new(cluster, clock.clone(), store_options()?);
+        let objects = ObjectStore::new(cluster, clock.clone(), settings.door.store_options()?);
         for device in node.devices().await.unwrap_or_default() {
             objects.set_term(device.term);
         }

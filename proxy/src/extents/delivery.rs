@@ -245,7 +245,9 @@ impl ExtentWrite {
     fn patience(&self, gauge: &Gauge) -> Duration {
         let standing = gauge.standing();
         let others = self.gauges.iter().map(Gauge::standing).filter(|other| {
-            let moves = other.waiting_cost == 0 || other.moved_at > standing.moved_at;
+            // Whose turn hasn't come has shown nothing yet.
+            let keeps_up = other.waiting_cost == 0 && other.taken_bytes > 0;
+            let moves = keeps_up || other.moved_at > standing.moved_at;
             other.stored || (!other.abandoned && moves)
         });
         let may_be_missed = if standing.waiting_cost > 0 {

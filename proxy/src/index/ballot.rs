@@ -54,8 +54,13 @@ impl Inner {
                 Err(error) => return Err(clean(error)),
             };
             let own = view.entry.as_ref().filter(|entry| entry.write_id == intent.write_id);
+            // A write of these rounds or of those before: from now on nobody can say that it isn't there.
+            maybe_written |= own.is_some();
             let proposal = match own {
-                Some(own) if agree => return Ok(Landed::At(own.order)),
+                Some(own) if agree => {
+                    intent.claim();
+                    return Ok(Landed::At(own.order));
+                }
                 Some(own) => Proposal::again(own.value.clone(), view.inline.clone()),
                 None if maybe_written && agree => break,
                 None if maybe_written => {
@@ -85,11 +90,14 @@ impl Inner {
                 continue;
             }
             match verdicts {
-                Verdicts { fenced: true, .. } => return Ok(Landed::Fenced),
-                Verdicts { behind: Some(above), .. } => floor = above,
-                Verdicts { outdated, .. }
+                Verdicts { fenced: true, .. } if !maybe_written => return Ok(Landed::Fenced),
+                Verdicts { behind: Some(above), fenced: false, .. } => floor = above,
+                Verdicts { outdated, fenced: false, .. }
                     if self.has_moved_on_after(&place, outdated.as_ref()).await => {}
-                verdicts => return Err(Failed::clean(verdicts.into_error())),
+                verdicts => {
+                    let (fenced, error) = (verdicts.fenced, verdicts.into_error());
+                    return Err(Failed { maybe_written, fenced, ..Failed::clean(error) });
+                }
             }
         }
         if maybe_written {

@@ -64,6 +64,7 @@ struct Gathering {
     code: Code,
     pieces: Vec<Bytes>,
     cost: u64,
+    cost_max: u64,
     reserve: Reserve,
 }
 
@@ -156,7 +157,7 @@ impl<'a> Outflow<'a> {
             Some(Current::Gathering(gathering)) => {
                 gathering.cost += cost(&piece) as u64;
                 gathering.pieces.push(piece);
-                self.room = GATHERED_COST_MAX.saturating_sub(gathering.cost);
+                self.room = gathering.cost_max.saturating_sub(gathering.cost);
             }
         }
         Ok(())
@@ -203,10 +204,11 @@ impl<'a> Outflow<'a> {
                 (Current::Coded(Box::new(coded)), length)
             }
             (Some(code), None) => {
-                let parity = parity_bytes(code, GATHERED_COST_MAX)?;
-                let reserve = self.reserve(GATHERED_COST_MAX + parity).await?;
-                let gathering = Gathering { new, code, pieces: Vec::new(), cost: 0, reserve };
-                (Current::Gathering(gathering), GATHERED_COST_MAX)
+                let cost_max = GATHERED_COST_MAX.min(code.extent_bytes_max());
+                let reserve = self.reserve(cost_max + parity_bytes(code, cost_max)?).await?;
+                let pieces = Vec::new();
+                let gathering = Gathering { new, code, pieces, cost: 0, cost_max, reserve };
+                (Current::Gathering(gathering), cost_max)
             }
         };
         (self.current, self.room) = (Some(current), room);

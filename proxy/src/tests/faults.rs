@@ -4,12 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
+use martlet_protocol::backend::BucketFence;
 use martlet_protocol::entry::{UploadState, Value};
 use martlet_protocol::testing::{Call, Fault, Op};
-use martlet_protocol::{Clock, DeviceId, ErrorKind, ManualClock, RegisterKind, SystemClock};
+use martlet_protocol::{
+    Backend, Clock, DeviceId, ErrorKind, ManualClock, RegisterKind, SystemClock,
+};
 
 use super::harness::{Harness, body, faulty, get, late, pattern, put, settle};
 use super::multipart::{begin, naming, send};
+use super::nodes::{Fortune, Nodes};
 use crate::{CompleteUpload, ETagCondition, Error, Selection, WriteConditions};
 
 fn is_write_of(call: &Call<'_>, kind: RegisterKind) -> bool {
@@ -182,6 +187,45 @@ async fn a_commit_with_an_unknown_outcome_keeps_its_extents() {
     assert!(outcome.is_err());
     settle().await;
     assert_eq!(get(&store, "key", Selection::Whole).await.unwrap(), bytes, "it was written");
+}
+
+/// What one replica holds since the first round is there in the second, whatever all say by then.
+#[tokio::test(start_paused = true)]
+async fn what_was_stored_once_keeps_its_extents_though_all_refuse_it_now() {
+    for is_fenced in [false, true] {
+        let nodes = Nodes::new(3);
+        let (other, primaries, _) = nodes.with_bucket("key").await;
+        let bucket = other.store.bucket("b").await.unwrap();
+        let fence =
+            BucketFence { bucket: bucket.id, generation: bucket.generation + 1, open: true };
+        let (memories, written) = (nodes.memories.clone(), AtomicUsize::new(0));
+        let out = primaries[2];
+        let proxy = nodes.proxy_with(60_000, move |call| {
+            if !is_write_of(call, RegisterKind::Object) {
+                return Fault::None;
+            }
+            match written.fetch_add(1, Ordering::SeqCst) {
+                0..3 if call.device == primaries[0] => Fault::None,
+                0..3 => Fault::Refuse(ErrorKind::Unavailable),
+                _ if is_fenced => {
+                    for (id, memory) in (1..).zip(&memories) {
+                        let fenced = memory.fence(DeviceId(id), fence).now_or_never();
+                        fenced.expect("memory never waits").unwrap();
+                    }
+                    Fault::None
+                }
+                _ => Fault::Refuse(ErrorKind::Invalid),
+            }
+        });
+        let bytes = pattern(100_000, 1);
+        let conditions = super::conditional::create_only();
+        put(&proxy.store, "key", body(bytes.clone()), conditions).await.unwrap_err();
+        settle().await;
+        // Whoever asks the one that has it gets it whole.
+        other.fares(&[out], Fortune::Refused);
+        let read = get(&other.store, "key", Selection::Whole).await.unwrap();
+        assert_eq!(read, bytes, "fenced: {is_fenced}");
+    }
 }
 
 #[tokio::test]

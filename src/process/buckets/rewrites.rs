@@ -62,7 +62,13 @@ impl Rewrites {
         known.insert(bucket.to_owned(), run.clone());
         let line = run.line();
         tokio::spawn(async move {
-            let outcome = store.rewrite(&run.rewrite).await.map_err(|error| error.to_string());
+            let own = run.clone();
+            let work = tokio::spawn(async move { store.rewrite(&own.rewrite).await });
+            // Whatever becomes of it, others may begin.
+            let outcome = match work.await {
+                Ok(outcome) => outcome.map_err(|error| error.to_string()),
+                Err(error) => Err(format!("the rewrite broke off: {error}")),
+            };
             let RewriteProgress { moved, moved_bytes, failed, .. } = run.rewrite.progress();
             let (bucket, error) = (run.rewrite.bucket(), outcome.as_ref().err());
             tracing::info!(bucket, moved, moved_bytes, failed, error, "a rewrite has ended");

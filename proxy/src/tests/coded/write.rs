@@ -101,6 +101,19 @@ async fn a_body_of_unknown_length_is_gathered() {
     }
 }
 
+/// Of a code whose longest extent is shorter than what is gathered otherwise.
+#[tokio::test(start_paused = true)]
+async fn a_body_of_unknown_length_fits_into_short_extents() {
+    for (code, devices) in [("1+3", 4), ("2+6", 8), ("3+5", 8)] {
+        let rig = Rig::new(code, devices).await;
+        let longest = rig.code().extent_bytes_max();
+        assert!(longest < 4 * MIB, "{code}");
+        let bytes = bytes(2 * longest + 7, 1);
+        let written = put_unsized(&rig, &bytes).await;
+        rig.check_at_home(&written, &bytes).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn fragments_are_as_far_apart_as_the_ring_allows() {
     for (devices, on_each_node, nodes) in [(12, 4, 3), (12, 2, 6), (12, 12, 1)] {

@@ -87,6 +87,25 @@ async fn devices_that_can_not_be_missed_are_waited_for_and_given_up_in_the_end()
     }
 }
 
+/// Fragments that nobody has begun yet don't make up for one that stalls: one of their devices is out.
+#[tokio::test(start_paused = true)]
+async fn what_has_not_begun_is_not_counted_on() {
+    let bytes = pattern(16 << 20, 1);
+    for _ in 0..8 {
+        let rig = Rig::new("4+2", 6).await;
+        rig.let_be([DeviceId(1)], Conduct::WritesLate(Duration::from_secs(8)));
+        rig.let_be([DeviceId(2)], Conduct::Refuses(ErrorKind::Unavailable));
+        let slow = body(bytes.clone()).bytes.then(|piece| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            piece
+        });
+        let incoming = Incoming { bytes: slow.boxed(), ..body(bytes.clone()) };
+        let written = put(&rig.store, "key", incoming, WriteConditions::default()).await.unwrap();
+        rig.check(&written, &bytes).await;
+        assert_eq!(rig.held(extents(&written)[0].id).len(), 5);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_client_is_not_taken_for_slow_devices_and_keeps_none_waiting() {
     let rig = Rig::new("2+1", 3).await;
