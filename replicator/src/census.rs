@@ -7,6 +7,7 @@
 //! Clients go on meanwhile, so pages are of different moments. Whatever looks wrong is asked about
 //! again before it counts. Silent devices are named, and nothing is said about what they hold.
 
+mod bodies;
 mod extents;
 mod registers;
 mod streams;

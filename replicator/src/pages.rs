@@ -119,11 +119,6 @@ impl<T> Pages<T> {
         self.pass.full.extend(devices);
     }
 
-    /// For how long something has been left undone.
-    pub(crate) fn waiting_ms(&self, now_ms: u64) -> u64 {
-        self.since_ms.map_or(0, |since| now_ms.saturating_sub(since))
-    }
-
     /// How long to rest after a step, at so many bytes a second at most.
     pub(crate) fn busy_pause(
         &self,
@@ -169,7 +164,7 @@ impl<T> Pages<T> {
         if progress.backlog > 0 {
             self.since_ms.get_or_insert(now_ms);
         }
-        progress.oldest_age_ms = self.waiting_ms(now_ms);
+        progress.oldest_age_ms = self.since_ms.map_or(0, |since| now_ms.saturating_sub(since));
     }
 }
 

@@ -19,6 +19,7 @@ mod build;
 mod find;
 mod look;
 mod plan;
+mod silence;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
 use self::build::Built;
 pub(crate) use self::build::Job;
 use self::look::Look;
+use self::silence::Silence;
 use crate::cluster::{Cluster, Scope, SharedCluster};
 use crate::coded::code_of;
 use crate::cursors::Cursors;
@@ -41,9 +43,6 @@ use crate::worker::{Progress, Worker};
 
 /// Extents that are worked on at once.
 const AT_ONCE: usize = 2;
-/// Those whom homes are taking over from are waited for when they are silent, but no longer than this
-/// since something was first left undone: one that is drained may be dead.
-const PATIENCE_MS: u64 = 15 * 60 * 1000;
 /// A step ends after so many bytes read and written, or so many extents.
 const STEP_BYTES: u64 = 64 * 1024 * 1024;
 const STEP_EXTENTS: usize = 32;
@@ -55,6 +54,7 @@ pub struct Reconstruct {
     scope: Scope,
     options: ReplicateOptions,
     pages: Pages<Job>,
+    silence: Silence,
 }
 
 impl Reconstruct {
@@ -68,6 +68,7 @@ impl Reconstruct {
             scope,
             options: ReplicateOptions::default(),
             pages: Pages::new(Self::NAME),
+            silence: Silence::default(),
         }
     }
 
@@ -126,11 +127,10 @@ impl Paged for Reconstruct {
         device: DeviceId,
         records: Vec<ExtentRecord>,
     ) -> Result<(VecDeque<Job>, Progress)> {
-        let is_patient = self.pages.waiting_ms(self.clock.now_ms()) < PATIENCE_MS;
-        let (turn, young_ms) = (self.pages.turn, self.young_ms());
+        let (turn, young_ms, now_ms) = (self.pages.turn, self.young_ms(), self.clock.now_ms());
         let mut progress = Progress::default();
-        let look = Look { cluster, device, turn, young_ms, is_patient };
-        let jobs = look.jobs(records, &mut progress).await?;
+        let look = Look { cluster, device, turn, young_ms, now_ms };
+        let jobs = look.jobs(records, &mut self.silence, &mut progress).await?;
         Ok((jobs, progress))
     }
 

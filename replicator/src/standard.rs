@@ -244,10 +244,12 @@ mod tests {
         let statuses = runner.statuses();
         let names: Vec<_> = statuses().iter().map(|status| status.name).collect();
         assert_eq!(names, NAMES);
-        for _ in 0..1000 {
+        for _ in 0..8000 {
             if world.is_voting(wiped).await && world.hints().await == 0 {
                 break;
             }
+            // A device under the first ring is left to its founders for a while.
+            world.clock.advance_ms(FOUNDING_MS / 100);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         runner.stop().await;

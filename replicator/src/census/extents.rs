@@ -8,14 +8,12 @@ use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{DeviceId, ExtentId};
 
+use super::bodies::Wants;
 use super::streams::Streams;
 use super::{Census, Tally};
 use crate::cluster::in_time;
 use crate::coded::Coded;
-use crate::replicate::judge::is_wanted;
 use crate::replicate::places::Places;
-use crate::sweep::list_buckets;
-use crate::wanted::Wanted;
 
 /// Extents asked for at a time.
 const PAGE: usize = 1000;
@@ -137,15 +135,15 @@ impl Census<'_> {
                 }
             }
         }
-        let mut rest = &holders[..];
+        let (mut rest, mut wants) = (&holders[..], Wants::of(self.cluster));
         for due in odd {
             let (mine, others) = rest.split_at(due.pieces.len());
             rest = others;
-            self.note(due, mine).await;
+            self.note(due, mine, &mut wants).await;
         }
     }
 
-    async fn note(&mut self, due: &Due, holders: &[BTreeSet<DeviceId>]) {
+    async fn note(&mut self, due: &Due, holders: &[BTreeSet<DeviceId>], wants: &mut Wants<'_>) {
         if holders.iter().all(BTreeSet::is_empty) {
             return;
         }
@@ -158,7 +156,7 @@ impl Census<'_> {
         let found = holders.iter().filter(|holders| !holders.is_empty()).count();
         let is_short = due.needed.is_some_and(|needed| found < usize::from(needed));
         let is_lost = is_short && self.silent.is_empty();
-        if is_lost && !self.is_wanted(&due.record).await {
+        if is_lost && !wants.record(&due.record).await {
             // A write that is under way, or has died: the sweep's matter, and nobody's loss.
             tally.missing = 0;
         } else if is_lost {
@@ -179,13 +177,6 @@ impl Census<'_> {
             let (id, on) = (due.record.named(), holders.join(" "));
             format!("extent {id}: {lost}{missing} missing, {older} other, {stray} stray; on {on}")
         });
-    }
-
-    /// Whether the index wants an extent; yes, where nobody can tell.
-    async fn is_wanted(&self, record: &ExtentRecord) -> bool {
-        let Ok(buckets) = list_buckets(self.cluster).await else { return true };
-        let mut wanted = Wanted::new(self.cluster);
-        is_wanted(&buckets, &mut wanted, record).await.unwrap_or(true)
     }
 }
 

@@ -27,14 +27,19 @@ impl Census<'_> {
         let read = async |device: DeviceId, after: Option<RegisterKey>| {
             let node = cluster.node(device)?;
             let page = in_time(node.walk(device, &walk, after.as_ref(), PAGE)).await?;
-            let held = page.into_iter().filter_map(|(key, view)| Some((key, view.entry?.order)));
+            let held = page.into_iter().filter_map(|(key, view)| Some((key, view.entry?)));
             Ok(held.collect::<Vec<_>>())
         };
         while !streams.is_over() {
             self.silent.extend(streams.fill(read).await);
-            let mut odd = Vec::new();
+            let (mut odd, mut named) = (Vec::new(), Vec::new());
             while let Some((key, holders)) = streams.next() {
-                let held: Held = holders.into_iter().collect();
+                let newest = holders.iter().map(|(_, entry)| entry).max_by_key(|it| it.order);
+                if let Some(newest) = newest {
+                    named.extend(self.named_by(&key, newest).await);
+                }
+                let held: Held =
+                    holders.into_iter().map(|(device, entry)| (device, entry.order)).collect();
                 self.report.registers.things += 1;
                 self.report.registers.copies += held.len() as u64;
                 if !self.judge(&key, &held).is_clean() {
@@ -44,6 +49,7 @@ impl Census<'_> {
             for odd in odd.chunks(AGAIN) {
                 self.look_again(odd).await;
             }
+            self.look_for(named).await;
             self.rest().await;
         }
     }

@@ -9,6 +9,7 @@ use martlet_protocol::{DeviceId, ExtentId, Result};
 use super::build::Job;
 use super::find::{Item, ask_everyone, ask_homes, items, suspects};
 use super::plan::{Deed, Seen};
+use super::silence::Silence;
 use crate::cluster::Cluster;
 use crate::replicate::judge::{is_wanted, judge};
 use crate::sweep::list_buckets;
@@ -23,8 +24,7 @@ pub(super) struct Look<'a> {
     pub(super) turn: u64,
     /// What was born then or later is left to its writer.
     pub(super) young_ms: u64,
-    /// Whether those whom homes are taking over from are waited for when they are silent.
-    pub(super) is_patient: bool,
+    pub(super) now_ms: u64,
 }
 
 impl Look<'_> {
@@ -32,15 +32,14 @@ impl Look<'_> {
     pub(super) async fn jobs(
         &self,
         records: Vec<ExtentRecord>,
+        silence: &mut Silence,
         progress: &mut Progress,
     ) -> Result<VecDeque<Job>> {
         let (items, unknown) = items(self.cluster, records);
         progress.kept += unknown;
         let mut items = suspects(self.cluster, items).await;
         ask_homes(self.cluster, &mut items).await;
-        if !self.is_patient {
-            items.iter_mut().flat_map(|item| &mut item.seen).for_each(Seen::forget_silent);
-        }
+        silence.take_in(items.iter_mut().flat_map(|item| &mut item.seen), self.now_ms);
         items.retain(|item| {
             let is_well = matches!(self.deed(item), Deed::Nothing | Deed::Leave);
             let is_young = item.records.iter().any(|record| record.birth_ms >= self.young_ms);

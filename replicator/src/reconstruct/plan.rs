@@ -70,11 +70,6 @@ impl Seen {
         }
     }
 
-    /// Waits no longer for whom the home is taking over from, if that one is silent.
-    pub(super) fn forget_silent(&mut self) {
-        self.previous = self.previous.filter(|(_, said)| said.is_some());
-    }
-
     fn is_missing(&self) -> bool {
         self.at_home == Some(Presence::Missing) && self.holders().next().is_none()
     }

@@ -80,3 +80,36 @@ async fn an_extent_is_lost_only_if_somebody_wants_it_and_all_have_answered() {
     let report = take(&world).await;
     assert_eq!((report.lost, report.silent.len()), (0, 1), "nobody can tell");
 }
+
+#[tokio::test]
+async fn what_nothing_is_left_of_is_lost_too_if_somebody_wants_it() {
+    let world = Many::coded(4, 2, 8);
+    world.make_bucket(CODED).await;
+    let mut extents = Vec::new();
+    for (n, length) in [(1, 400_000), (2, 10_000)] {
+        let bytes = noise(u64::from(n), length);
+        extents.push(world.stripe(extent_id(n).whole(), &bytes, "wanted").await);
+    }
+    let orphan = world.stripe(extent_id(3).whole(), &noise(3, 10_000), "wanted").await;
+    world.commit_coded("wanted", extents.clone()).await;
+    let wipe = async |id: ExtentId| {
+        for number in 0..6 {
+            world.lose(id, number).await;
+        }
+    };
+    wipe(orphan.id).await;
+    assert!(take(&world).await.clean);
+    for (lost, extent) in (1..).zip(&extents) {
+        wipe(extent.id).await;
+        let report = take(&world).await;
+        assert_eq!((report.lost, report.clean), (lost, false), "{report:?}");
+        assert!(report.findings.iter().any(|it| it.contains(&extent.id.to_string())));
+    }
+    // Whoever is silent may have it.
+    world.memory(DeviceId(0)).set_offline(DeviceId(0), true);
+    assert_eq!(take(&world).await.lost, 0);
+    world.memory(DeviceId(0)).set_offline(DeviceId(0), false);
+    // What was overwritten is missed by nobody.
+    world.commit_coded("wanted", Vec::new()).await;
+    assert_eq!(take(&world).await.lost, 0);
+}

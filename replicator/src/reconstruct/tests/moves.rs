@@ -1,6 +1,7 @@
 //! What lies elsewhere, or may, is brought home and not made again.
 
 use super::*;
+use crate::reconstruct::silence::PATIENCE_MS;
 use crate::replicate::copy::copy;
 use crate::testing::growth::{new_device, successor};
 

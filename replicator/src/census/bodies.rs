@@ -1,0 +1,152 @@
+//! What entries name and nobody has: an extent of which nothing is left is in no device's list.
+//!
+//! Each extent of each object is asked for at its first home; where it isn't, at every device of its
+//! policy; and what nobody has is lost if, after a while, nobody has it still and the index still wants
+//! it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use martlet_protocol::backend::Presence;
+use martlet_protocol::entry::{Body, Entry, Value};
+use martlet_protocol::extent::ExtentRecord;
+use martlet_protocol::key::shard_of;
+use martlet_protocol::{BucketId, DeviceId, ExtentId, PolicyId, RegisterKey, UploadId};
+
+use super::Census;
+use crate::cluster::Cluster;
+use crate::coded::{Said, stored_ids};
+use crate::manifest::BodyExtents;
+use crate::sweep::{Known, list_buckets};
+use crate::wanted::{Claim, Wanted};
+
+/// An extent that an entry names.
+pub(super) struct Named {
+    key: RegisterKey,
+    policy: PolicyId,
+    id: ExtentId,
+}
+
+/// What the index wants, asked when it matters first.
+pub(super) struct Wants<'a> {
+    cluster: &'a Cluster,
+    buckets: Option<HashMap<BucketId, Known>>,
+    wanted: Wanted<'a>,
+}
+
+impl<'a> Wants<'a> {
+    /// For extents that have been met already.
+    pub(super) fn of(cluster: &'a Cluster) -> Self {
+        Self { cluster, buckets: None, wanted: Wanted::new(cluster) }
+    }
+
+    /// Whether the owner of an extent wants it; yes, where nobody can tell.
+    pub(super) async fn record(&mut self, record: &ExtentRecord) -> bool {
+        let owner = &record.owner;
+        self.has(owner.bucket, &owner.key, owner.upload, record.named()).await
+    }
+
+    async fn has(
+        &mut self,
+        bucket: BucketId,
+        key: &str,
+        upload: Option<UploadId>,
+        id: ExtentId,
+    ) -> bool {
+        if self.buckets.is_none() {
+            self.buckets = list_buckets(self.cluster).await.ok();
+        }
+        let Some(buckets) = &self.buckets else { return true };
+        let Some(known) = buckets.get(&bucket) else { return false };
+        let shard = shard_of(key.as_bytes(), known.shards);
+        let claim = Claim { bucket, shard, key: key.to_owned(), upload };
+        self.wanted.extents(&claim).await.map_or(true, |wanted| wanted.contains(&id))
+    }
+}
+
+impl Census<'_> {
+    /// The extents of an object, if this is one whose manifest can be read.
+    pub(super) async fn named_by(&self, key: &RegisterKey, entry: &Entry) -> Vec<Named> {
+        let Value::Object(object) = &entry.value else { return Vec::new() };
+        let named = |policy, id| Named { key: key.clone(), policy, id };
+        let (data, manifest) = match BodyExtents::of(self.cluster, &object.body).await {
+            Ok(BodyExtents { data, manifest }) => (data, manifest),
+            Err(error) => {
+                tracing::debug!(?key, %error, "a manifest can't be read");
+                let Body::Spilled { policy, manifest } = &object.body else { return Vec::new() };
+                return manifest.iter().map(|extent| named(*policy, extent.id)).collect();
+            }
+        };
+        let all = [data, manifest].into_iter().flat_map(|placed| {
+            placed.extents.into_iter().map(move |extent| (placed.policy, extent.id))
+        });
+        all.map(|(policy, id)| named(policy, id)).collect()
+    }
+
+    /// Looks for what is nowhere.
+    pub(super) async fn look_for(&mut self, named: Vec<Named>) {
+        let missing = self.missing_everywhere(named).await;
+        if missing.is_empty() {
+            return;
+        }
+        self.wait().await;
+        let mut wants = Wants::of(self.cluster);
+        for Named { key, id, .. } in self.missing_everywhere(missing).await {
+            let name = String::from_utf8_lossy(&key.name).into_owned();
+            if wants.has(key.bucket, &name, None, id).await {
+                self.report.lost += 1;
+                self.report.extents.missing += 1;
+                self.found(|| format!("extent {id}: LOST; nobody has any of it; of {name:?}"));
+            }
+        }
+    }
+
+    /// Those that all devices of their policies say they have nothing of.
+    async fn missing_everywhere(&self, named: Vec<Named>) -> Vec<Named> {
+        let first: Vec<_> = named.iter().map(|it| self.first_piece(it)).collect();
+        let said = self.ask(first.iter().flatten().copied()).await;
+        let is_there =
+            |(device, id): (DeviceId, ExtentId)| said.of(device, id) == Some(Presence::Here);
+        let doubtful = named.into_iter().zip(first).filter(|(_, it)| !it.is_some_and(is_there));
+        let mut nowhere = Vec::new();
+        for (named, _) in doubtful {
+            let pieces = self.pieces(&named);
+            let said = self.ask(pieces.iter().copied()).await;
+            let has_denied = |(device, id): &(DeviceId, ExtentId)| {
+                said.of(*device, *id).is_some_and(|said| said != Presence::Here)
+            };
+            if !pieces.is_empty() && pieces.iter().all(has_denied) {
+                nowhere.push(named);
+            }
+        }
+        nowhere
+    }
+
+    async fn ask(&self, pieces: impl Iterator<Item = (DeviceId, ExtentId)>) -> Said {
+        let mut lists: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
+        for (device, id) in pieces {
+            lists.entry(device).or_default().insert(id);
+        }
+        let mut said = Said::default();
+        said.ask(self.cluster, lists).await;
+        said
+    }
+
+    /// What the first home of an extent holds of it; none, where no ring is known for it.
+    fn first_piece(&self, named: &Named) -> Option<(DeviceId, ExtentId)> {
+        let ring = self.cluster.data.get(&named.policy)?;
+        let home = ring.primaries(ring.partition(named.id.placement())).next()?;
+        let ids = stored_ids(self.cluster, named.policy, &[named.id]).ok()?;
+        Some((home, *ids.first()?))
+    }
+
+    /// What any device may hold of an extent.
+    fn pieces(&self, named: &Named) -> Vec<(DeviceId, ExtentId)> {
+        let ids = stored_ids(self.cluster, named.policy, &[named.id]).unwrap_or_default();
+        let devices = self.cluster.holders_of(named.policy, named.id).unwrap_or_default();
+        let with_all = |id: &ExtentId| {
+            let id = *id;
+            devices.iter().map(move |device| (*device, id))
+        };
+        ids.iter().flat_map(with_all).collect()
+    }
+}

@@ -1,0 +1,72 @@
+//! For how long devices have been silent whom homes are taking over from: they are waited for, for then
+//! nothing has to be made anew, but whoever is drained may be dead.
+
+use std::collections::BTreeMap;
+
+use martlet_protocol::DeviceId;
+
+use super::plan::Seen;
+
+/// How long a silent device is waited for.
+pub(super) const PATIENCE_MS: u64 = 15 * 60 * 1000;
+
+/// Who is silent.
+#[derive(Default)]
+pub(super) struct Silence(BTreeMap<DeviceId, Spell>);
+
+struct Spell {
+    since_ms: u64,
+    last_ms: u64,
+}
+
+impl Silence {
+    /// Takes in who has answered now and who has not, and lets go of those who were waited for long.
+    pub(super) fn take_in<'a>(&mut self, seen: impl Iterator<Item = &'a mut Seen>, now_ms: u64) {
+        for seen in seen {
+            let Some((device, said)) = seen.previous else { continue };
+            if said.is_some() {
+                self.0.remove(&device);
+            } else if self.is_over(device, now_ms) {
+                seen.previous = None;
+            }
+        }
+    }
+
+    /// Whether a silent device is waited for no longer.
+    fn is_over(&mut self, device: DeviceId, now_ms: u64) -> bool {
+        let new = Spell { since_ms: now_ms, last_ms: now_ms };
+        let spell = self.0.entry(device).or_insert(new);
+        // Nobody asked for long: what it did meanwhile nobody knows.
+        if now_ms.saturating_sub(spell.last_ms) > PATIENCE_MS {
+            spell.since_ms = now_ms;
+        }
+        spell.last_ms = now_ms;
+        now_ms.saturating_sub(spell.since_ms) >= PATIENCE_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: DeviceId = DeviceId(1);
+    const B: DeviceId = DeviceId(2);
+
+    #[test]
+    fn each_silent_device_is_waited_for_by_itself() {
+        let mut silence = Silence::default();
+        assert!(!silence.is_over(A, 0));
+        assert!(!silence.is_over(B, PATIENCE_MS / 2));
+        assert!(silence.is_over(A, PATIENCE_MS));
+        assert!(!silence.is_over(B, PATIENCE_MS));
+        assert!(silence.is_over(B, PATIENCE_MS * 3 / 2));
+    }
+
+    #[test]
+    fn a_spell_that_nobody_watched_begins_anew() {
+        let mut silence = Silence::default();
+        assert!(!silence.is_over(A, 0));
+        assert!(!silence.is_over(A, 5 * PATIENCE_MS));
+        assert!(silence.is_over(A, 6 * PATIENCE_MS));
+    }
+}
