@@ -6,6 +6,7 @@
 //!   the storage class of what asks for no policy.
 
 use martlet_protocol::Redundancy;
+use martlet_proxy::is_same_policy;
 use martlet_ring::Ring;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +30,7 @@ impl NamedCode {
         let mut all: Vec<Self> = Vec::new();
         for text in texts {
             let policy = Self::parse(text.as_ref())?;
-            if all.iter().any(|other| is_same(&other.name, &policy.name)) {
+            if all.iter().any(|other| is_same_policy(&other.name, &policy.name)) {
                 return Err(Failure::usage(format!("the policy {} is named twice", policy.name)));
             }
             all.push(policy);
@@ -44,7 +45,7 @@ impl NamedCode {
             ))
         })?;
         check_name(name)?;
-        if is_same(name, FIRST_NAME) {
+        if is_same_policy(name, FIRST_NAME) {
             return Err(Failure::usage(format!(
                 "\"{name}\" is what the first policy is called, which keeps copies: choose another \
                  name"
@@ -59,11 +60,6 @@ impl NamedCode {
     }
 }
 
-/// Whether requests that name the one mean the other, too.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    one.replace('_', "-").eq_ignore_ascii_case(&other.replace('_', "-"))
-}
-
 /// Refuses names that no request could ask for.
 pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -73,7 +69,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
              ."
         )));
     }
-    if is_same(name, "STANDARD") {
+    if is_same_policy(name, "STANDARD") {
         return Err(Failure::usage(
             "no policy is called STANDARD: it is the storage class of what goes under its bucket's \
              policy",

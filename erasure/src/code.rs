@@ -36,6 +36,14 @@ impl Code {
         Ok(Self { k, m })
     }
 
+    /// The code of devices that hold fragments; none where they hold copies.
+    pub fn of(redundancy: Redundancy) -> Result<Option<Self>> {
+        match redundancy {
+            Redundancy::Replicated => Ok(None),
+            Redundancy::Erasure { k, m } => Self::new(k, m).map(Some),
+        }
+    }
+
     /// Fragments that hold data: so many give an extent back.
     pub fn k(self) -> u8 {
         self.k

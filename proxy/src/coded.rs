@@ -24,7 +24,6 @@ pub(crate) mod write;
 use std::collections::HashMap;
 
 use martlet_erasure::{Code, Codec};
-use martlet_protocol::{Redundancy, Result};
 use parking_lot::Mutex;
 
 /// Codes that are ready for use: making one inverts a matrix.
@@ -35,13 +34,5 @@ impl Codecs {
     /// A code, made when it is asked for first.
     pub(crate) fn get(&self, code: Code) -> Codec {
         self.0.lock().entry(code).or_insert_with(|| Codec::new(code)).clone()
-    }
-}
-
-/// The code of a ring whose devices hold fragments.
-pub(crate) fn code_of(redundancy: Redundancy) -> Result<Option<Code>> {
-    match redundancy {
-        Redundancy::Replicated => Ok(None),
-        Redundancy::Erasure { k, m } => Code::new(k, m).map(Some),
     }
 }

@@ -60,6 +60,7 @@ pub use api::*;
 pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use options::StoreOptions;
+pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::{Ask, ReadAfter, Session};

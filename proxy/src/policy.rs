@@ -17,8 +17,8 @@ use crate::store::Inner;
 /// The storage class of what goes under its bucket's policy, as nothing does that names none.
 const STANDARD: &str = "STANDARD";
 
-/// Whether two names are of the same policy.
-pub(crate) fn is_same(one: &str, other: &str) -> bool {
+/// Whether requests that name the one policy mean the other, too.
+pub fn is_same_policy(one: &str, other: &str) -> bool {
     let folded = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     one.bytes().map(folded).eq(other.bytes().map(folded))
 }
@@ -27,7 +27,7 @@ impl Cluster {
     /// The policy that is called so; of two, the one of the lower number.
     pub fn policy_called(&self, name: &str) -> Option<PolicyId> {
         let mut identities = self.policies().map(martlet_ring::Ring::identity);
-        identities.find(|it| is_same(&it.policy_name, name)).map(|it| it.policy)
+        identities.find(|it| is_same_policy(&it.policy_name, name)).map(|it| it.policy)
     }
 
     /// What a policy is called, if there is a ring of it.
@@ -71,15 +71,15 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use super::is_same;
+    use super::is_same_policy;
 
     #[test]
     fn names_are_the_same_in_capitals_and_with_underscores() {
         for (one, other) in [("ec", "EC"), ("archive-ec", "ARCHIVE_EC"), ("a_b", "a-B")] {
-            assert!(is_same(one, other), "{one} {other}");
+            assert!(is_same_policy(one, other), "{one} {other}");
         }
         for (one, other) in [("ec", "ec2"), ("a-b", "ab"), ("", "x"), ("a-b", "a.b")] {
-            assert!(!is_same(one, other), "{one} {other}");
+            assert!(!is_same_policy(one, other), "{one} {other}");
         }
     }
 }

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use martlet_protocol::Level;
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -235,6 +236,14 @@ impl ObjectStore {
 
     /// Moves one object, if it has to be; what came of it is noted.
     async fn move_object(&self, rewrite: &Rewrite, key: &str, size: u64) {
+        if rewrite
+            .pace
+            .span_of(size)
+            .is_some_and(|span| span > Duration::from_millis(COMMIT_WINDOW_MS))
+        {
+            rewrite.progress.lock().seen += 1;
+            return rewrite.note_failure(key, "at this rate it takes longer than a day");
+        }
         let mut why = "clients keep writing it".to_owned();
         for attempt in 0..TRIES {
             sleep(REST * attempt).await;

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use martlet_erasure::{Code, FragmentIndex, Geometry};
 use martlet_protocol::backend::Presence;
 use martlet_protocol::extent::{ExtentRecord, Stripe};
-use martlet_protocol::{DeviceId, Error, ExtentId, PolicyId, Redundancy, Result};
+use martlet_protocol::{DeviceId, Error, ExtentId, PolicyId, Result};
 use martlet_ring::Ring;
 
 use crate::cluster::{Cluster, in_time};
@@ -42,10 +42,7 @@ pub(crate) struct Place {
 
 /// The code of a ring, if it is one of fragments.
 pub(crate) fn code_of(ring: &Ring) -> Option<Code> {
-    match ring.identity().redundancy {
-        Redundancy::Replicated => None,
-        Redundancy::Erasure { k, m } => Code::new(k, m).ok(),
-    }
+    Code::of(ring.identity().redundancy).ok().flatten()
 }
 
 /// The code of a policy, if its devices hold fragments.

@@ -16,11 +16,12 @@ use std::fs;
 use std::io::ErrorKind;
 
 use martlet_protocol::{DeviceId, PolicyId, Redundancy};
+use martlet_proxy::is_same_policy;
 use martlet_ring::{Builder, Device, NewDevice, Occasion, Ring};
 
 use super::devices::{ClusterFile, POLICY};
 use crate::failure::Failure;
-use crate::policies::{NamedCode, is_same};
+use crate::policies::NamedCode;
 use crate::process::folder::DataFolder;
 
 const INDEX: &str = "index.ring";
@@ -113,8 +114,10 @@ fn kept_codes(folder: &DataFolder) -> Result<Vec<Ring>, Failure> {
 fn missing<'a>(kept: &[Ring], asked: &'a [NamedCode]) -> Result<Vec<&'a NamedCode>, Failure> {
     let mut missing = Vec::new();
     for policy in asked {
-        let known =
-            kept.iter().map(Ring::identity).find(|it| is_same(&it.policy_name, &policy.name));
+        let known = kept
+            .iter()
+            .map(Ring::identity)
+            .find(|it| is_same_policy(&it.policy_name, &policy.name));
         match known {
             None => missing.push(policy),
             Some(it) if it.redundancy == policy.code => {}

@@ -37,13 +37,12 @@ mod recovering;
 mod stream;
 mod stripe;
 
-use martlet_erasure::Geometry;
+use martlet_erasure::{Code, Geometry};
 use martlet_protocol::{Error, PolicyId, Result};
 
 pub(crate) use check::check;
 pub(crate) use stream::FragmentStream;
 
-use super::code_of;
 use crate::cluster::Cluster;
 
 /// How an extent of `length` bytes lies in fragments; none where devices hold copies.
@@ -52,7 +51,9 @@ pub(crate) fn geometry(
     policy: PolicyId,
     length: u64,
 ) -> Result<Option<Geometry>> {
-    let Some(code) = code_of(cluster.data(policy)?.identity().redundancy)? else { return Ok(None) };
+    let Some(code) = Code::of(cluster.data(policy)?.identity().redundancy)? else {
+        return Ok(None);
+    };
     let geometry = Geometry::new(code, length);
     let wrong =
         |error| Error::corrupt("a manifest names an extent that can't be").with_source(error);

@@ -22,7 +22,6 @@ use martlet_protocol::{Error, ExtentId};
 
 use super::{Destination, Source};
 use crate::coded::admission::Reserve;
-use crate::coded::code_of;
 use crate::coded::write::{CodedWrite, parity_bytes};
 use crate::error::Result;
 use crate::extents::{self, Fanout};
@@ -187,7 +186,7 @@ impl<'a> Outflow<'a> {
     /// Begins the next extent, under the policy's kind of redundancy; `left` is what is still to come.
     async fn begin_extent(&mut self, left: Option<u64>) -> Result<()> {
         let cluster = self.inner.cluster();
-        let code = code_of(cluster.data(self.to.policy)?.identity().redundancy)?;
+        let code = Code::of(cluster.data(self.to.policy)?.identity().redundancy)?;
         let new = self.new_extent();
         let (current, room) = match (code, left) {
             (None, left) => {

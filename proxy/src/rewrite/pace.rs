@@ -51,6 +51,13 @@ impl Pace {
         self.copied_bytes.load(Ordering::Relaxed)
     }
 
+    /// How long so many bytes take at the rate that was asked for.
+    pub(super) fn span_of(&self, bytes: u64) -> Option<Duration> {
+        let nanos =
+            u128::from(bytes) * 1_000_000_000 / u128::from(self.options.bytes_per_s?.max(1));
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
     /// Waits until a piece of so many bytes may go on.
     async fn take(&self, bytes: u64) {
         for _ in 0..LOOKS_MAX {
@@ -59,9 +66,7 @@ impl Pace {
             }
             sleep(LOOK).await;
         }
-        let Some(rate) = self.options.bytes_per_s else { return };
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-        let span = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let Some(span) = self.span_of(bytes) else { return };
         let until = {
             let mut next = self.next.lock();
             *next = (*next).max(Instant::now()) + span;

@@ -246,7 +246,7 @@ async fn a_commit_that_was_refused_leaves_no_extents() {
             settle().await;
             let extents = harness.memory.extents(DeviceId(1));
             assert_eq!(extents.len(), left, "after {kind:?}");
-            let node: &dyn martlet_protocol::Backend = &*harness.memory;
+            let node: &dyn Backend = &*harness.memory;
             node.delete_extents(DeviceId(1), &extents).await.unwrap();
         }
     }

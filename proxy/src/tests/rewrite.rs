@@ -292,6 +292,24 @@ async fn one_that_gets_nowhere_gives_up_and_says_why() {
     assert!((16..30).contains(&rewrite.progress().failed), "{:?}", rewrite.progress());
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_takes_longer_than_a_day_is_not_begun() {
+    let rig = Rig::new().await;
+    rig.put("key", &pattern(100_000, 1)).await;
+    let before = rig.object("key").await;
+    rig.turn_to_second().await;
+    let store = rig.store_that(|call| {
+        assert_ne!(call.op, Op::WriteExtent, "nothing is written anew");
+        Fault::None
+    });
+    let rewrite = Rewrite::new("b", RewriteOptions { bytes_per_s: Some(1), clients_wait: None });
+    let _ = store.rewrite(&rewrite).await;
+    let progress = rewrite.progress();
+    assert_eq!((progress.failed, progress.moved), (1, 0));
+    assert!(progress.failure.unwrap().contains("longer than a day"));
+    assert_eq!(rig.object("key").await, before);
+}
+
 /// Rule A1: what was acknowledged short of a quorum is kept by someone for others, and the object of
 /// before does not come back over it.
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! A fragment made of others, step by step: while one step is being taken, the next is on its way.
 //!
 //! What a read holds is bounded: the fragments that go into two steps, and what was made of them. What
-//! all reads hold is bounded too. A step comes to its end whether its reader takes it or not, and only
-//! what was made is kept from then on: readers that are slow don't keep others waiting.
+//! all reads hold while they gather is bounded too. A step comes to its end whether its reader takes it or
+//! not, and only what was made is kept from then on, a MiB for a reader: those that are slow don't keep
+//! others waiting, and their number is that of requests at a time.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -68,7 +68,7 @@ impl Rig {
         let cluster = Cluster::new(index, vec![ring.clone()], nodes).unwrap();
         let store = ObjectStore::new(cluster, Arc::new(SystemClock), options);
         create(&store, "b").await;
-        let code = crate::coded::code_of(redundancy).unwrap().unwrap();
+        let code = Code::of(redundancy).unwrap().unwrap();
         Self { store, node, ring, codec: Codec::new(code) }
     }
 
