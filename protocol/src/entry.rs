@@ -1,21 +1,26 @@
 //! What a register holds: an object, a bucket, an upload or a part, or a tombstone.
 //!
 //! ```text
-//! version (2) | order (16) | write id (16) | postcard of the value
+//! version (3) | order (16) | write id (16) | postcard of the value
 //! ```
 //!
 //! The head has a fixed layout, so that a replica compares orders without decoding the rest.
+//! Formats 1 and 2 differ in their buckets alone, and are read.
+
+mod bucket;
 
 use serde::{Deserialize, Serialize};
 
-use crate::consistency::Level;
+pub use self::bucket::{Bucket, BucketState};
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
-use crate::id::{BucketId, PolicyId, UploadId, WriteId};
+use crate::id::{PolicyId, UploadId, WriteId};
 use crate::stamp::Stamp;
 
-const VERSION: u8 = 2;
-/// In which buckets had no level of their own.
+const VERSION: u8 = 3;
+/// In which buckets had no settings.
+const VERSION_BEFORE_SETTINGS: u8 = 2;
+/// In which buckets had no level of their own either.
 const VERSION_BEFORE_LEVELS: u8 = 1;
 const HEAD_BYTES: usize = 1 + Stamp::BYTES + 16;
 
@@ -170,36 +175,6 @@ pub enum ChecksumKind {
     Composite,
 }
 
-/// A bucket, as the root bucket holds it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bucket {
-    /// New at each creation.
-    pub id: BucketId,
-    /// When it was created, in milliseconds since 1970.
-    pub created_ms: u64,
-    /// Rises with each change of its configuration (rule M2).
-    pub generation: u64,
-    /// Whether it takes writes.
-    pub state: BucketState,
-    /// Shards of its index, fixed at creation.
-    pub index_shards: u16,
-    /// Where new objects go.
-    pub policy: PolicyId,
-    /// Who made it.
-    pub owner: String,
-    /// The consistency of requests that ask for none.
-    pub consistency: Level,
-}
-
-/// Whether a bucket takes writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum BucketState {
-    /// It does.
-    Open,
-    /// It is being deleted: it takes none, and falls back to open if it turns out not to be empty.
-    Closing,
-}
-
 /// A multipart upload: a register with compare-and-set (rule M1).
 ///
 /// ```text
@@ -350,7 +325,8 @@ impl Entry {
         let (order, write_id) = Self::peek(bytes)?;
         let rest = &bytes[HEAD_BYTES..];
         let value = match bytes[0] {
-            VERSION_BEFORE_LEVELS => legacy::decode(rest),
+            VERSION_BEFORE_LEVELS => bucket::decode_before_levels(rest),
+            VERSION_BEFORE_SETTINGS => bucket::decode_before_settings(rest),
             _ => postcard::from_bytes(rest),
         };
         let value = value
@@ -365,7 +341,7 @@ impl Entry {
     pub fn peek(bytes: &[u8]) -> Result<(Stamp, WriteId)> {
         let head =
             bytes.get(..HEAD_BYTES).ok_or_else(|| Error::corrupt("an index entry is too short"))?;
-        if ![VERSION, VERSION_BEFORE_LEVELS].contains(&head[0]) {
+        if !(VERSION_BEFORE_LEVELS..=VERSION).contains(&head[0]) {
             return Err(Error::corrupt(format!("an index entry has format {}", head[0])));
         }
         let mut order = [0; Stamp::BYTES];
@@ -373,48 +349,6 @@ impl Entry {
         let mut write_id = [0; 16];
         write_id.copy_from_slice(&head[1 + Stamp::BYTES..]);
         Ok((Stamp::from_bytes(order), WriteId(write_id)))
-    }
-}
-
-/// Values as format 1 had them.
-mod legacy {
-    use serde::Deserialize;
-
-    use super::{Bucket, BucketState, Level, Value};
-    use crate::id::{BucketId, PolicyId};
-
-    /// The place of [`Value::Bucket`] among the variants.
-    const BUCKET: u8 = 2;
-
-    #[derive(Deserialize)]
-    struct BucketBefore {
-        id: BucketId,
-        created_ms: u64,
-        generation: u64,
-        state: BucketState,
-        index_shards: u16,
-        policy: PolicyId,
-        owner: String,
-    }
-
-    /// A value of format 1.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Value, postcard::Error> {
-        let Some((&BUCKET, bytes)) = bytes.split_first() else {
-            return postcard::from_bytes(bytes);
-        };
-        let BucketBefore { id, created_ms, generation, state, index_shards, policy, owner } =
-            postcard::from_bytes(bytes)?;
-        let consistency = Level::default();
-        Ok(Value::Bucket(Box::new(Bucket {
-            id,
-            created_ms,
-            generation,
-            state,
-            index_shards,
-            policy,
-            owner,
-            consistency,
-        })))
     }
 }
 
@@ -454,26 +388,12 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_format_1_decode_and_their_buckets_get_the_default_level() {
-        let bucket = Bucket {
-            id: BucketId([4; 16]),
-            created_ms: 9,
-            generation: 3,
-            state: BucketState::Closing,
-            index_shards: 16,
-            policy: PolicyId(1),
-            owner: "me".into(),
-            consistency: Level::Available,
-        };
-        let of_bucket = entry(Value::Bucket(Box::new(bucket)));
-        let mut before = of_bucket.encode();
-        assert_eq!(before.pop(), Some(0), "the level stands last");
-        assert!(Entry::decode(&before).is_err());
-        before[0] = VERSION_BEFORE_LEVELS;
-        assert_eq!(Entry::decode(&before).unwrap(), of_bucket);
-        let mut tombstone = entry(Value::Tombstone).encode();
-        tombstone[0] = VERSION_BEFORE_LEVELS;
-        assert_eq!(Entry::decode(&tombstone).unwrap().value, Value::Tombstone);
+    fn what_is_no_bucket_reads_alike_in_every_format() {
+        for version in [VERSION_BEFORE_LEVELS, VERSION_BEFORE_SETTINGS] {
+            let mut tombstone = entry(Value::Tombstone).encode();
+            tombstone[0] = version;
+            assert_eq!(Entry::decode(&tombstone).unwrap().value, Value::Tombstone);
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! * [`stamp`]: the total order of writes (a hybrid logical clock), and [`clock`], its time source.
 //! * [`key`]: where a register lives in the index: bucket, kind, shard, name.
 //! * [`entry`]: what a register holds: objects, buckets, uploads and parts, or a tombstone.
+//! * [`settings`]: what is set about a bucket.
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
 //! * [`consistency`]: what a client asks for, and what it was given.
 //! * [`extent`]: immutable runs of object bytes, and who owns them.
@@ -31,6 +32,7 @@ pub mod key;
 pub mod limits;
 pub mod redundancy;
 pub mod register;
+pub mod settings;
 pub mod stamp;
 pub mod term;
 #[cfg(feature = "testing")]
@@ -47,5 +49,6 @@ pub use id::{
 };
 pub use key::{RegisterKey, RegisterKind};
 pub use redundancy::Redundancy;
+pub use settings::{Setting, Settings};
 pub use stamp::{Stamp, StampSource, WriterId};
 pub use term::{Phase, Term};

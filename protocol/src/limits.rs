@@ -34,6 +34,13 @@ pub const LIST_KEYS_MAX: usize = 1000;
 pub const USER_METADATA_BYTES_MAX: usize = 2048;
 /// Tags on an object, as in S3.
 pub const OBJECT_TAGS_MAX: usize = 10;
+/// Documents that are set about a bucket, all of them together: a page of a thousand buckets is one
+/// reply.
+pub const SETTINGS_BYTES_MAX: usize = 48 * 1024;
+/// A bucket policy, as in S3.
+pub const POLICY_BYTES_MAX: usize = 20 * 1024;
+/// Tags on a bucket, as in S3.
+pub const BUCKET_TAGS_MAX: usize = 50;
 /// Shards of a bucket's index, unless chosen otherwise at creation.
 pub const INDEX_SHARDS_DEFAULT: u16 = 16;
 /// Most shards that a bucket's index can have.
@@ -53,6 +60,7 @@ const _: () = {
     assert!(EXTENT_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
     assert!((CHUNK_BYTES as u64).is_multiple_of(BLOCK_BYTES));
     assert!(PART_BYTES_MIN * 1000 * (PARTS_MAX as u64) >= OBJECT_BYTES_MAX);
+    assert!(POLICY_BYTES_MAX < SETTINGS_BYTES_MAX);
     assert!(INDEX_SHARDS_DEFAULT.is_power_of_two() && INDEX_SHARDS_MAX.is_power_of_two());
     assert!(CLOCK_SKEW_MS_MAX < FIRST_HAND_AGE_MS_MAX && FIRST_HAND_AGE_MS_MAX < COMMIT_WINDOW_MS);
 };

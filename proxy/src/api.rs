@@ -8,7 +8,7 @@ use martlet_protocol::entry::{
     Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Object, Part,
 };
 use martlet_protocol::extent::{ExtentLocation, ExtentRef};
-use martlet_protocol::{DeviceId, Stamp, UploadId};
+use martlet_protocol::{DeviceId, Settings, Stamp, UploadId};
 
 use crate::error::Result;
 
@@ -70,6 +70,8 @@ pub struct NewBucket {
     pub index_shards: u16,
     /// The name of its storage policy; none for the default.
     pub policy: Option<String>,
+    /// What is set about it from its beginning.
+    pub settings: Settings,
 }
 
 /// An object to be written.
@@ -129,6 +131,26 @@ pub struct ObjectRead {
     pub parts: Option<u32>,
     /// The bytes; none on a HEAD.
     pub body: Option<ByteStream>,
+}
+
+/// An object, and the parts that it was completed from.
+#[derive(Clone, Debug)]
+pub struct ObjectParts {
+    /// The object.
+    pub object: Arc<Object>,
+    /// Its place in the order of writes.
+    pub stamp: Stamp,
+    /// Its parts in order; none of an object that was put at once.
+    pub parts: Vec<ObjectPart>,
+}
+
+/// A part of a completed object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectPart {
+    /// Bytes.
+    pub size: u64,
+    /// Its checksum, by the algorithm of the object's, where the parts' were kept.
+    pub checksum: Option<Checksum>,
 }
 
 /// A copy within the store.
@@ -220,6 +242,8 @@ pub struct CompleteUpload {
     pub conditions: WriteConditions,
     /// Checksum of the whole object that the client gave.
     pub checksum: Option<(ChecksumAlgorithm, Vec<u8>)>,
+    /// What it covers, as the client said.
+    pub checksum_kind: Option<ChecksumKind>,
     /// Size of the whole object that the client gave.
     pub object_size: Option<u64>,
 }

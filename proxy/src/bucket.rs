@@ -9,6 +9,7 @@
 mod cache;
 mod fence;
 mod policy;
+mod settings;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT, INDEX_SHARDS_MAX};
 use martlet_protocol::{BucketId, Given, Level, RegisterKey, WriteId};
+use tokio::time::Instant;
 
 use crate::api::{NamedBucket, NewBucket};
 use crate::error::{Error, Result};
@@ -64,6 +66,7 @@ impl Inner {
     }
 
     async fn look_up(&self, name: &str, level: Level) -> Result<(Arc<Bucket>, Given)> {
+        let since = Instant::now();
         let (view, given) = self.read_given(&root(name), Want::Entry, level).await?;
         let Some(bucket) = bucket_of(&view) else {
             if given == Given::Quorum {
@@ -73,7 +76,7 @@ impl Inner {
             return Err(Error::NoSuchBucket);
         };
         let bucket = Arc::new(bucket.clone());
-        self.buckets.put(name, bucket.clone(), given);
+        self.buckets.put(name, since, bucket.clone(), given);
         Ok((bucket, given))
     }
 
@@ -133,7 +136,7 @@ impl Inner {
         self.decide(self.root_intent(&key, WriteId::random()), &mut evaluate).await?;
         let bucket = Arc::new(opened.ok_or_else(busy)?);
         self.fence(&bucket, true).await?;
-        self.buckets.put(name, bucket.clone(), Given::Quorum);
+        self.buckets.put(name, Instant::now(), bucket.clone(), Given::Quorum);
         Ok(bucket)
     }
 
@@ -196,6 +199,7 @@ impl ObjectStore {
             policy,
             owner: new.owner,
             consistency: Level::default(),
+            settings: new.settings,
         };
         let key = root(name);
         let intent = inner.root_intent(&key, WriteId::random());

@@ -7,7 +7,7 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Body, Object, Value};
 use martlet_protocol::{ByteStream, Error as NodeError, RegisterKey, Stamp};
 
-use crate::api::{ExtentPlace, ObjectRead, ReadConditions, Selection};
+use crate::api::{ExtentPlace, ObjectPart, ObjectParts, ObjectRead, ReadConditions, Selection};
 use crate::digest::crc32c;
 use crate::error::{Error, Result};
 use crate::range::Selected;
@@ -133,6 +133,25 @@ impl ObjectStore {
         conditions.check(&object)?;
         let Selected { range, partial, parts } = inner.select(&object, selection).await?;
         Ok(ObjectRead { object, stamp, range, partial, parts, body: None })
+    }
+
+    /// An object, and the parts that it was completed from.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::head`].
+    pub async fn parts(
+        &self,
+        bucket: &str,
+        key: &str,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectParts> {
+        let inner = self.inner();
+        let Found { object, stamp, .. } = inner.find(bucket, key, Want::Entry).await?;
+        conditions.check(&object)?;
+        let manifest = inner.manifest(&object.body).await?;
+        let sizes = manifest.iter().flat_map(|manifest| manifest.parts.iter());
+        let parts = sizes.map(|&size| ObjectPart { size, checksum: None }).collect();
+        Ok(ObjectParts { object, stamp, parts })
     }
 
     /// Where an object's bytes lie, for those who read them in place: its extents, or the fragments of

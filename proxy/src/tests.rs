@@ -22,4 +22,5 @@ mod phases;
 mod policies;
 mod races;
 mod rewrite;
+mod settings;
 mod terms;

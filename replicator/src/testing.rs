@@ -78,6 +78,7 @@ impl World {
             policy: POLICY,
             owner: "root".into(),
             consistency: martlet_protocol::Level::default(),
+            settings: martlet_protocol::Settings::default(),
         };
         let key = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
         self.write(key, Value::Bucket(Box::new(bucket)), false).await;

@@ -19,7 +19,8 @@ const REPLY_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The body of a reply with a page of them.
 const PAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Items of a page, whatever the caller asks for: so many of the longest entries, which are objects
-/// of as many parts as there may be, fit into a page's bytes.
+/// of as many parts as there may be, and buckets with all that may be set about them, fit into a
+/// page's bytes.
 pub(super) const PAGE_ITEMS_MAX: usize = 1024;
 /// The longest entry that there is, with room to spare.
 const ENTRY_BYTES_MAX: usize = 62 * 1024;
@@ -175,4 +176,5 @@ const _: () = {
     // A part's length takes 5 bytes, an extent of the manifest 54.
     let parts = limits::PARTS_MAX as usize * 5 + limits::MANIFEST_EXTENTS_INLINE_MAX * 54;
     assert!(parts + limits::KEY_BYTES_MAX + 2 * limits::USER_METADATA_BYTES_MAX < ENTRY_BYTES_MAX);
+    assert!(limits::SETTINGS_BYTES_MAX + 2 * limits::KEY_BYTES_MAX < ENTRY_BYTES_MAX);
 };

@@ -40,15 +40,75 @@ impl BucketCache {
         self.known.read().get(name).map(|(_, bucket, _)| bucket.clone())
     }
 
-    pub(super) fn put(&self, name: &str, bucket: Arc<Bucket>, given: Given) {
+    /// Remembers what was found by a look-up that began at `since`. A look-up that was overtaken by
+    /// a change of the same bucket takes nothing back.
+    pub(super) fn put(&self, name: &str, since: Instant, bucket: Arc<Bucket>, given: Given) {
         let mut known = self.known.write();
+        let is_overtaken = known.get(name).is_some_and(|(_, newer, _)| {
+            newer.id == bucket.id && newer.generation > bucket.generation
+        });
+        if is_overtaken {
+            return;
+        }
         if known.len() >= CACHED_MAX {
             known.clear();
         }
-        known.insert(name.to_owned(), (Instant::now(), bucket, given));
+        known.insert(name.to_owned(), (since, bucket, given));
     }
 
     pub(crate) fn forget(&self, name: &str) {
         self.known.write().remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::entry::BucketState;
+    use martlet_protocol::{BucketId, Level, PolicyId, Settings};
+
+    use super::*;
+
+    fn bucket(id: u8, generation: u64) -> Arc<Bucket> {
+        Arc::new(Bucket {
+            id: BucketId([id; 16]),
+            created_ms: 0,
+            generation,
+            state: BucketState::Open,
+            index_shards: 1,
+            policy: PolicyId(0),
+            owner: "me".into(),
+            consistency: Level::default(),
+            settings: Settings::default(),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_is_as_old_as_the_look_up_that_found_it() {
+        let cache = BucketCache::new(1000);
+        let since = Instant::now();
+        tokio::time::advance(Duration::from_millis(600)).await;
+        cache.put("b", since, bucket(1, 1), Given::Quorum);
+        assert!(cache.get("b").is_some());
+        tokio::time::advance(Duration::from_millis(399)).await;
+        assert!(cache.get("b").is_some());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(cache.get("b").is_none());
+        assert!(cache.get_old("b").is_some());
+    }
+
+    #[tokio::test]
+    async fn a_look_up_that_was_overtaken_takes_nothing_back() {
+        let cache = BucketCache::new(60_000);
+        let put = |bucket| cache.put("b", Instant::now(), bucket, Given::Quorum);
+        let known = || cache.get("b").map(|(bucket, _)| (bucket.id.0[0], bucket.generation));
+        put(bucket(1, 2));
+        put(bucket(1, 1));
+        assert_eq!(known(), Some((1, 2)));
+        put(bucket(1, 3));
+        assert_eq!(known(), Some((1, 3)));
+        put(bucket(2, 1));
+        assert_eq!(known(), Some((2, 1)), "another bucket of that name");
+        cache.forget("b");
+        assert_eq!(known(), None);
     }
 }

@@ -85,6 +85,33 @@ fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
     Ok(())
 }
 
+/// What a Complete says of checksums must be what its upload was begun with. A checksum of checksums
+/// is made of those that the client names.
+fn check_given(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
+    let begun_with = upload.checksum.map(|(_, kind)| kind);
+    if complete.checksum_kind.is_some_and(|kind| begun_with.is_some_and(|begun| begun != kind)) {
+        return Err(Error::InvalidRequest(
+            "The upload was created using another checksum type. The complete request must use the \
+             same checksum type."
+                .into(),
+        ));
+    }
+    let Some((algorithm, ChecksumKind::Composite)) = upload.checksum else { return Ok(()) };
+    let is_missing =
+        |part: &&NamedPart| !part.checksums.iter().any(|(given, _)| *given == algorithm);
+    match complete.parts.iter().find(is_missing) {
+        None => Ok(()),
+        Some(part) => {
+            let name = format!("{algorithm:?}").to_ascii_lowercase();
+            Err(Error::InvalidRequest(format!(
+                "The upload was created using a {name} checksum. The complete request must include \
+                 the checksum for each part. It was missing for part {} in the request.",
+                part.number
+            )))
+        }
+    }
+}
+
 /// The checksum that the upload announced, over the chosen parts.
 fn checksum_of(upload: &Upload, chosen: &[Box<Part>]) -> Result<Option<Checksum>> {
     let Some((algorithm, kind)) = upload.checksum else { return Ok(None) };
@@ -115,6 +142,7 @@ impl Inner {
         complete: &CompleteUpload,
     ) -> Result<Written> {
         let upload = self.upload(place).await?;
+        check_given(&upload, complete)?;
         let chosen = match self.choose(place, &complete.parts).await {
             // If nobody keeps a part for others any more, what was on its way has arrived.
             Err(Error::InvalidPart(_)) if self.has_all_parts(place).await? => {

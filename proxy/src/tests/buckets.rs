@@ -9,7 +9,12 @@ use super::harness::{Harness, body, create, faulty, put};
 use crate::{Error, NewBucket, NewUpload, Selection, WriteConditions};
 
 fn new(owner: &str) -> NewBucket {
-    NewBucket { owner: owner.into(), index_shards: 4, policy: None }
+    NewBucket {
+        owner: owner.into(),
+        index_shards: 4,
+        policy: None,
+        settings: martlet_protocol::Settings::default(),
+    }
 }
 
 #[tokio::test]
@@ -28,7 +33,12 @@ async fn a_name_is_taken_once() {
         }
     }
     assert_eq!(*harness.store.bucket("b").await.unwrap(), *made[0]);
-    let odd = NewBucket { owner: "me".into(), index_shards: 3, policy: None };
+    let odd = NewBucket {
+        owner: "me".into(),
+        index_shards: 3,
+        policy: None,
+        settings: martlet_protocol::Settings::default(),
+    };
     let refused = harness.store.create_bucket("odd", odd).await;
     assert!(matches!(refused, Err(Error::InvalidRequest(_))));
 }

@@ -117,7 +117,12 @@ impl Harness {
 }
 
 pub(super) async fn create(store: &ObjectStore, name: &str) {
-    let new = NewBucket { owner: "me".into(), index_shards: 8, policy: None };
+    let new = NewBucket {
+        owner: "me".into(),
+        index_shards: 8,
+        policy: None,
+        settings: martlet_protocol::Settings::default(),
+    };
     store.create_bucket(name, new).await.unwrap();
 }
 

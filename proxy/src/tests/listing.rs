@@ -132,7 +132,12 @@ async fn a_long_bucket_is_listed_in_full_pages() {
 async fn a_listing_needs_all_that_hold_shards() {
     let harness = Harness::new(1, 3);
     // So many that each device holds some.
-    let new = NewBucket { owner: "me".into(), index_shards: 128, policy: None };
+    let new = NewBucket {
+        owner: "me".into(),
+        index_shards: 128,
+        policy: None,
+        settings: martlet_protocol::Settings::default(),
+    };
     harness.store.create_bucket("b", new).await.unwrap();
     for at in 0..30 {
         harness.put(&format!("{at}"), "x").await.unwrap();

@@ -33,7 +33,11 @@ pub(super) fn naming(parts: &[(u32, &WrittenPart)]) -> CompleteUpload {
     let named = |(number, part): &(u32, &WrittenPart)| NamedPart {
         number: *number,
         etag: format!("\"{}\"", part.etag),
-        checksums: Vec::new(),
+        checksums: part
+            .checksums
+            .iter()
+            .map(|checksum| (checksum.algorithm, checksum.value.clone()))
+            .collect(),
     };
     CompleteUpload { parts: parts.iter().map(named).collect(), ..CompleteUpload::default() }
 }
@@ -238,8 +242,22 @@ async fn checksums_of_parts_make_that_of_the_whole() {
         };
         let refused = harness.store.complete_upload("b", "key", upload, wrong).await;
         assert!(matches!(refused, Err(Error::BadChecksum(_))));
+        let other = match kind {
+            ChecksumKind::FullObject => ChecksumKind::Composite,
+            ChecksumKind::Composite => ChecksumKind::FullObject,
+        };
+        let mistaken = CompleteUpload { checksum_kind: Some(other), ..named.clone() };
+        let refused = harness.store.complete_upload("b", "key", upload, mistaken).await;
+        assert!(matches!(refused, Err(Error::InvalidRequest(_))));
+        if kind == ChecksumKind::Composite {
+            let mut silent = named.clone();
+            silent.parts[1].checksums.clear();
+            let refused = harness.store.complete_upload("b", "key", upload, silent).await;
+            assert!(matches!(refused, Err(Error::InvalidRequest(_))));
+        }
         let right = CompleteUpload {
             checksum: Some((ChecksumAlgorithm::Crc32, expected.clone())),
+            checksum_kind: Some(kind),
             ..named
         };
         let written = harness.store.complete_upload("b", "key", upload, right).await.unwrap();

@@ -56,7 +56,12 @@ fn store(cluster: Cluster) -> ObjectStore {
 
 async fn make(store: &ObjectStore, name: &str, policy: Option<&str>) -> Result<PolicyId, Error> {
     let policy = policy.map(str::to_owned);
-    let new = NewBucket { owner: "me".into(), index_shards: 4, policy };
+    let new = NewBucket {
+        owner: "me".into(),
+        index_shards: 4,
+        policy,
+        settings: martlet_protocol::Settings::default(),
+    };
     store.create_bucket(name, new).await.map(|bucket| bucket.policy)
 }
 

@@ -81,6 +81,7 @@ mod tests {
             policy: PolicyId(0),
             owner: "me".into(),
             consistency: Level::Available,
+            settings: martlet_protocol::Settings::default(),
         };
         for key in ["a", "b/c", "\u{1}", "a longer key with spaces"] {
             let object = RegisterKey::object(bucket.id, 32, key);

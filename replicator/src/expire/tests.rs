@@ -33,6 +33,7 @@ impl Fixture {
             policy: PolicyId(0),
             owner: "root".into(),
             consistency: Level::default(),
+            settings: martlet_protocol::Settings::default(),
         };
         let at = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
         fixture.put(&at, Value::Bucket(Box::new(bucket)), 3).await;

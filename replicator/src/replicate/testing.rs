@@ -129,6 +129,7 @@ impl Many {
             policy,
             owner: "root".into(),
             consistency: Level::default(),
+            settings: martlet_protocol::Settings::default(),
         };
         let key = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
         let mut made = write(&key, self.stamps.issue(), 0, Body::Empty);

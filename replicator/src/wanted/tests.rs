@@ -64,6 +64,7 @@ async fn make_bucket(world: &Many, id: BucketId) {
         policy: POLICY,
         owner: "root".into(),
         consistency: martlet_protocol::Level::default(),
+        settings: martlet_protocol::Settings::default(),
     };
     let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
     let mut made = object(world, &root, Body::Empty);

@@ -121,7 +121,12 @@ async fn everything(
          {schedule}"
     );
 
-    let new = NewBucket { owner: "me".into(), index_shards: chance.pick(&[1, 4]), policy: None };
+    let new = NewBucket {
+        owner: "me".into(),
+        index_shards: chance.pick(&[1, 4]),
+        policy: None,
+        settings: martlet_protocol::Settings::default(),
+    };
     let created = simulated.proxy(0).store.create_bucket(BUCKET, new).await;
     created.map_err(|error| format!("no bucket in calm weather: {error}"))?;
     simulated.network.set_weather(climate.weather);

@@ -1,0 +1,163 @@
+//! A bucket as its register holds it, and as formats 1 and 2 held it.
+
+use serde::{Deserialize, Serialize};
+
+use super::Value;
+use crate::consistency::Level;
+use crate::id::{BucketId, PolicyId};
+use crate::settings::Settings;
+
+/// A bucket, as the root bucket holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// New at each creation.
+    pub id: BucketId,
+    /// When it was created, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Rises with each change of its configuration (rule M2).
+    pub generation: u64,
+    /// Whether it takes writes.
+    pub state: BucketState,
+    /// Shards of its index, fixed at creation.
+    pub index_shards: u16,
+    /// Where new objects go.
+    pub policy: PolicyId,
+    /// Who made it.
+    pub owner: String,
+    /// The consistency of requests that ask for none.
+    pub consistency: Level,
+    /// What was set about it: one document for each sub-resource.
+    pub settings: Settings,
+}
+
+/// Whether a bucket takes writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BucketState {
+    /// It does.
+    Open,
+    /// It is being deleted: it takes none, and falls back to open if it turns out not to be empty.
+    Closing,
+}
+
+/// The place of [`Value::Bucket`] among the variants.
+const BUCKET: u8 = 2;
+
+/// A bucket of format 1.
+#[derive(Deserialize)]
+struct BeforeLevels {
+    id: BucketId,
+    created_ms: u64,
+    generation: u64,
+    state: BucketState,
+    index_shards: u16,
+    policy: PolicyId,
+    owner: String,
+}
+
+/// A bucket of format 2.
+#[derive(Deserialize)]
+struct BeforeSettings(BeforeLevels, Level);
+
+impl From<BeforeLevels> for Bucket {
+    fn from(before: BeforeLevels) -> Self {
+        BeforeSettings(before, Level::default()).into()
+    }
+}
+
+impl From<BeforeSettings> for Bucket {
+    fn from(BeforeSettings(before, consistency): BeforeSettings) -> Self {
+        let BeforeLevels { id, created_ms, generation, state, index_shards, policy, owner } =
+            before;
+        let settings = Settings::default();
+        Self {
+            id,
+            created_ms,
+            generation,
+            state,
+            index_shards,
+            policy,
+            owner,
+            consistency,
+            settings,
+        }
+    }
+}
+
+/// A value of format 1.
+pub(super) fn decode_before_levels(bytes: &[u8]) -> Result<Value, postcard::Error> {
+    decode::<BeforeLevels>(bytes)
+}
+
+/// A value of format 2.
+pub(super) fn decode_before_settings(bytes: &[u8]) -> Result<Value, postcard::Error> {
+    decode::<BeforeSettings>(bytes)
+}
+
+/// A value in which buckets were what `B` is; everything else has stayed the same.
+fn decode<'a, B: Deserialize<'a> + Into<Bucket>>(
+    bytes: &'a [u8],
+) -> Result<Value, postcard::Error> {
+    match bytes.split_first() {
+        Some((&BUCKET, rest)) => {
+            let before: B = postcard::from_bytes(rest)?;
+            Ok(Value::Bucket(Box::new(before.into())))
+        }
+        _ => postcard::from_bytes(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Entry, VERSION_BEFORE_LEVELS, VERSION_BEFORE_SETTINGS};
+    use crate::id::WriteId;
+    use crate::settings::Setting;
+    use crate::stamp::{Stamp, WriterId};
+
+    fn entry(consistency: Level, settings: Settings) -> Entry {
+        let bucket = Bucket {
+            id: BucketId([4; 16]),
+            created_ms: 9,
+            generation: 3,
+            state: BucketState::Closing,
+            index_shards: 16,
+            policy: PolicyId(1),
+            owner: "me".into(),
+            consistency,
+            settings,
+        };
+        let order = Stamp { time: 77, writer: WriterId(5) };
+        Entry { order, write_id: WriteId([3; 16]), value: Value::Bucket(Box::new(bucket)) }
+    }
+
+    #[test]
+    fn settings_come_back_as_they_were_set() {
+        let mut settings = Settings::default();
+        settings.set(Setting::Cors, b"<CORSConfiguration/>".to_vec()).unwrap();
+        settings.set(Setting::Policy, vec![0, 255]).unwrap();
+        let entry = entry(Level::Strict, settings);
+        assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
+    }
+
+    #[test]
+    fn buckets_of_format_2_have_no_settings() {
+        let now = entry(Level::Strict, Settings::default());
+        let mut before = now.encode();
+        assert_eq!(before.pop(), Some(0), "the settings stand last");
+        assert!(Entry::decode(&before).is_err());
+        before[0] = VERSION_BEFORE_SETTINGS;
+        assert_eq!(Entry::decode(&before).unwrap(), now);
+    }
+
+    #[test]
+    fn buckets_of_format_1_have_the_default_level() {
+        let now = entry(Level::Available, Settings::default());
+        let mut before = now.encode();
+        assert_eq!(before.split_off(before.len() - 2), [0, 0], "level and settings stand last");
+        assert!(Entry::decode(&before).is_err());
+        before[0] = VERSION_BEFORE_SETTINGS;
+        assert!(Entry::decode(&before).is_err());
+        before[0] = VERSION_BEFORE_LEVELS;
+        assert_eq!(Entry::decode(&before).unwrap(), now);
+    }
+}

@@ -1,0 +1,191 @@
+//! What is set about a bucket: the documents of its sub-resources, as they were accepted.
+//!
+//! Whoever sets a document has looked it over; here it is bytes. All of them together are bounded,
+//! so that a page of buckets stays within what one reply may hold. Documents of names that this
+//! version does not know are kept: a later one may have set them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{POLICY_BYTES_MAX, SETTINGS_BYTES_MAX};
+
+/// What can be set about a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Setting {
+    /// Who is granted what, by access control lists.
+    Acl,
+    /// From which origins browsers may ask.
+    Cors,
+    /// How objects are encrypted that don't say.
+    Encryption,
+    /// What becomes of objects with time.
+    Lifecycle,
+    /// Where requests are logged.
+    Logging,
+    /// Who hears of changes.
+    Notification,
+    /// Who owns objects that others wrote.
+    OwnershipControls,
+    /// Who may do what.
+    Policy,
+    /// What may not be opened to everybody.
+    PublicAccessBlock,
+    /// Tags of the bucket.
+    Tagging,
+}
+
+impl Setting {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Acl,
+        Self::Cors,
+        Self::Encryption,
+        Self::Lifecycle,
+        Self::Logging,
+        Self::Notification,
+        Self::OwnershipControls,
+        Self::Policy,
+        Self::PublicAccessBlock,
+        Self::Tagging,
+    ];
+
+    /// Its name in an entry, for good.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Acl => "acl",
+            Self::Cors => "cors",
+            Self::Encryption => "encryption",
+            Self::Lifecycle => "lifecycle",
+            Self::Logging => "logging",
+            Self::Notification => "notification",
+            Self::OwnershipControls => "ownership-controls",
+            Self::Policy => "policy",
+            Self::PublicAccessBlock => "public-access-block",
+            Self::Tagging => "tagging",
+        }
+    }
+
+    /// The longest document of it, in bytes.
+    pub const fn bytes_max(self) -> usize {
+        match self {
+            Self::Policy => POLICY_BYTES_MAX,
+            _ => SETTINGS_BYTES_MAX,
+        }
+    }
+}
+
+/// More bytes than a bucket's settings may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// Bytes that it would be.
+    pub bytes: usize,
+    /// Bytes that it may be.
+    pub bytes_max: usize,
+}
+
+/// The documents that are set about a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Settings(BTreeMap<String, Vec<u8>>);
+
+impl Settings {
+    /// A document, if it is set.
+    pub fn get(&self, setting: Setting) -> Option<&[u8]> {
+        self.0.get(setting.name()).map(Vec::as_slice)
+    }
+
+    /// Sets a document, in place of the one before.
+    ///
+    /// # Errors
+    /// [`TooLong`], when it is longer than such a document may be, or all of them would be
+    /// together; then nothing changes.
+    pub fn set(&mut self, setting: Setting, document: Vec<u8>) -> Result<(), TooLong> {
+        let name = setting.name();
+        let (bytes, bytes_max) = (document.len(), setting.bytes_max());
+        if bytes > bytes_max {
+            return Err(TooLong { bytes, bytes_max });
+        }
+        let others = self.0.iter().filter(|(key, _)| *key != name);
+        let others: usize = others.map(|(key, document)| key.len() + document.len()).sum();
+        let (bytes, bytes_max) = (others + name.len() + bytes, SETTINGS_BYTES_MAX);
+        if bytes > bytes_max {
+            return Err(TooLong { bytes, bytes_max });
+        }
+        self.0.insert(name.to_owned(), document);
+        Ok(())
+    }
+
+    /// Removes a document; whether it was set.
+    pub fn remove(&mut self, setting: Setting) -> bool {
+        self.0.remove(setting.name()).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_for_good() {
+        let names = Setting::ALL.map(Setting::name);
+        let known = [
+            "acl",
+            "cors",
+            "encryption",
+            "lifecycle",
+            "logging",
+            "notification",
+            "ownership-controls",
+            "policy",
+            "public-access-block",
+            "tagging",
+        ];
+        assert_eq!(names, known);
+    }
+
+    #[test]
+    fn documents_are_set_replaced_and_removed_each_by_itself() {
+        let mut settings = Settings::default();
+        for setting in Setting::ALL {
+            assert_eq!(settings.get(setting), None);
+            assert!(!settings.remove(setting));
+            settings.set(setting, setting.name().into()).unwrap();
+        }
+        for setting in Setting::ALL {
+            assert_eq!(settings.get(setting), Some(setting.name().as_bytes()));
+        }
+        settings.set(Setting::Acl, b"other".to_vec()).unwrap();
+        assert_eq!(settings.get(Setting::Acl), Some(&b"other"[..]));
+        assert!(settings.remove(Setting::Cors));
+        assert_eq!(settings.get(Setting::Cors), None);
+        assert_eq!(settings.get(Setting::Tagging), Some(&b"tagging"[..]));
+    }
+
+    #[test]
+    fn a_document_too_long_changes_nothing() {
+        let mut settings = Settings::default();
+        let most = POLICY_BYTES_MAX;
+        let refused = settings.set(Setting::Policy, vec![b' '; most + 1]);
+        assert_eq!(refused, Err(TooLong { bytes: most + 1, bytes_max: most }));
+        settings.set(Setting::Policy, vec![b' '; most]).unwrap();
+        let rest = SETTINGS_BYTES_MAX - most - "policy".len() - "cors".len();
+        settings.set(Setting::Cors, vec![b' '; rest]).unwrap();
+        let before = settings.clone();
+        for (setting, bytes) in [(Setting::Cors, rest + 1), (Setting::Tagging, 0)] {
+            assert!(settings.set(setting, vec![b' '; bytes]).is_err(), "{setting:?}");
+            assert_eq!(settings, before);
+        }
+        settings.set(Setting::Cors, vec![b'x'; rest]).expect("it replaces one as long");
+    }
+
+    #[test]
+    fn what_a_later_version_set_is_kept() {
+        let later = Settings(BTreeMap::from([("ice-age".to_owned(), vec![7])]));
+        let bytes = postcard::to_stdvec(&later).unwrap();
+        let mut settings: Settings = postcard::from_bytes(&bytes).unwrap();
+        settings.set(Setting::Acl, vec![1]).unwrap();
+        settings.remove(Setting::Acl);
+        assert_eq!(postcard::to_stdvec(&settings).unwrap(), bytes);
+    }
+}

@@ -1,0 +1,118 @@
+//! What is set about a bucket: its sub-resources' documents, changed by compare-and-set on the
+//! bucket's register (rule M2).
+//!
+//! Whoever applies a setting to a request takes it from [`ObjectStore::bucket`], which remembers for
+//! [`bucket_cache_ms`](crate::StoreOptions::bucket_cache_ms): so a change is in force everywhere
+//! when that is over. Whoever asks for a setting is answered from the register.
+
+use std::sync::Arc;
+
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::{Bucket, BucketState, Value};
+use martlet_protocol::settings::TooLong;
+use martlet_protocol::{Given, Setting, Settings, WriteId};
+use tokio::time::Instant;
+
+use super::{bucket_of, busy, root};
+use crate::error::{Error, Result};
+use crate::index::{Landed, Proposal, Step};
+use crate::store::ObjectStore;
+
+impl From<TooLong> for Error {
+    fn from(TooLong { bytes, bytes_max }: TooLong) -> Self {
+        Self::EntityTooLarge { size: bytes as u64, maximum: bytes_max as u64 }
+    }
+}
+
+impl ObjectStore {
+    /// All that is set about a bucket, as its register has it now.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`].
+    pub async fn bucket_settings(&self, name: &str) -> Result<Settings> {
+        let inner = self.inner();
+        let level = inner.ask.level.unwrap_or_default();
+        let (bucket, given) = inner.look_up(name, level).await?;
+        inner.note(given);
+        Ok(bucket.settings.clone())
+    }
+
+    /// A document that is set about a bucket, as its register has it now.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`].
+    pub async fn bucket_setting(&self, name: &str, setting: Setting) -> Result<Option<Vec<u8>>> {
+        let settings = self.bucket_settings(name).await?;
+        Ok(settings.get(setting).map(<[u8]>::to_vec))
+    }
+
+    /// Sets a document, in place of the one before.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; [`Error::EntityTooLarge`]; too few nodes that answer.
+    pub async fn put_bucket_setting(
+        &self,
+        name: &str,
+        setting: Setting,
+        document: Vec<u8>,
+    ) -> Result<()> {
+        let set = |settings: &mut Settings| Ok(settings.set(setting, document.clone())?);
+        self.change_bucket_settings(name, set).await
+    }
+
+    /// Removes a document. It may be gone already.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; too few nodes that answer.
+    pub async fn delete_bucket_setting(&self, name: &str, setting: Setting) -> Result<()> {
+        let remove = |settings: &mut Settings| {
+            settings.remove(setting);
+            Ok(())
+        };
+        self.change_bucket_settings(name, remove).await
+    }
+
+    /// Changes what is set about a bucket: `change` is asked about what the register holds, again
+    /// whenever somebody else was faster, so that nobody's change is lost.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`]; what `change` refuses with; too few nodes that answer.
+    pub async fn change_bucket_settings(
+        &self,
+        name: &str,
+        mut change: impl FnMut(&mut Settings) -> Result<()> + Send,
+    ) -> Result<()> {
+        let inner = self.inner();
+        let key = root(name);
+        let since = Instant::now();
+        let mut changed = None;
+        let mut evaluate = |view: &RegisterView| {
+            changed = None;
+            let before = bucket_of(view).ok_or(Error::NoSuchBucket)?;
+            if before.state == BucketState::Closing {
+                return Err(busy());
+            }
+            let mut bucket: Bucket = before.clone();
+            change(&mut bucket.settings)?;
+            if bucket.settings == before.settings {
+                return Ok(Step::Keep);
+            }
+            bucket.generation += 1;
+            changed = Some(bucket.clone());
+            Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
+        };
+        let landed = inner.decide(inner.root_intent(&key, WriteId::random()), &mut evaluate).await;
+        match (landed, changed) {
+            // Known before the reply leaves, and not lost to a look-up that began before.
+            (Ok(Landed::At(_)), Some(bucket)) => {
+                inner.buckets.put(name, since, Arc::new(bucket), Given::Quorum);
+                Ok(())
+            }
+            (landed, _) => {
+                inner.buckets.forget(name);
+                landed?;
+                Ok(())
+            }
+        }
+    }
+}
