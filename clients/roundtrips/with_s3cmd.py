@@ -10,6 +10,9 @@ from commands import WORK, file_of, folder_of, new_path, run
 BUCKET = os.environ["MARTLET_BUCKET"]
 ROOT = f"s3://{BUCKET}"
 CONFIG = WORK / "s3cfg"
+CORS = b"""<CORSConfiguration><CORSRule>
+<AllowedOrigin>http://*.page</AllowedOrigin><AllowedMethod>GET</AllowedMethod>
+</CORSRule></CORSConfiguration>"""
 
 CONFIG.write_text(f"""[default]
 access_key = {os.environ["AWS_ACCESS_KEY_ID"]}
@@ -67,7 +70,16 @@ class S3cmd:
         suite.same(len(self.get("moved")), 4096, "the size of what was copied and moved")
         s3cmd("modify", "--add-header", "x-amz-meta-colour: blue", f"{ROOT}/moved")
         told = s3cmd("info", f"{ROOT}/moved").decode()
-        assert "x-amz-meta-colour: blue" in told, told
+        assert "x-amz-meta-colour: blue" in told and "FULL_CONTROL" in told, told
+        self.settings()
+
+    def settings(self):
+        s3cmd("setcors", file_of(CORS), ROOT)
+        told = s3cmd("info", ROOT).decode()
+        assert "<AllowedOrigin>http://*.page</AllowedOrigin>" in told and "FULL_CONTROL" in told, told
+        s3cmd("delcors", ROOT)
+        assert "AllowedOrigin" not in s3cmd("info", ROOT).decode()
+        s3cmd("setacl", "--acl-private", ROOT, f"{ROOT}/moved")
 
     def remove_bucket(self):
         s3cmd("rb", ROOT)

@@ -16,6 +16,10 @@ pub(crate) const ALL: [ChecksumAlgorithm; 5] = [
     ChecksumAlgorithm::Sha256,
 ];
 
+/// What is computed where nobody asked for anything, as S3 does.
+pub(crate) const DEFAULT: (ChecksumAlgorithm, ChecksumKind) =
+    (ChecksumAlgorithm::Crc64Nvme, ChecksumKind::FullObject);
+
 const SDK_ALGORITHM: &str = "x-amz-sdk-checksum-algorithm";
 const ALGORITHM: &str = "x-amz-checksum-algorithm";
 const TYPE: &str = "x-amz-checksum-type";
@@ -130,19 +134,22 @@ pub(crate) fn announced(
     Ok(announced)
 }
 
+/// What `x-amz-checksum-type` says.
+pub(crate) fn kind(headers: &HeaderMap) -> S3Result<Option<ChecksumKind>> {
+    match headers.get(TYPE).map(http::HeaderValue::as_bytes) {
+        None => Ok(None),
+        Some(b"FULL_OBJECT") => Ok(Some(ChecksumKind::FullObject)),
+        Some(b"COMPOSITE") => Ok(Some(ChecksumKind::Composite)),
+        Some(_) => Err(s3_error!(InvalidRequest, "Value for {TYPE} header is invalid.")),
+    }
+}
+
 /// What a new upload announces: the algorithm, and whether the object's checksum will cover its
 /// bytes or the checksums of its parts.
 pub(crate) fn of_upload(
     headers: &HeaderMap,
 ) -> S3Result<Option<(ChecksumAlgorithm, ChecksumKind)>> {
-    let kind = match headers.get(TYPE).map(http::HeaderValue::as_bytes) {
-        None => None,
-        Some(b"FULL_OBJECT") => Some(ChecksumKind::FullObject),
-        Some(b"COMPOSITE") => Some(ChecksumKind::Composite),
-        Some(_) => {
-            return Err(s3_error!(InvalidRequest, "Value for {TYPE} header is invalid."));
-        }
-    };
+    let kind = kind(headers)?;
     let Some(algorithm) = asked(headers)? else {
         return match kind {
             None => Ok(None),

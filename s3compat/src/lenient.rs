@@ -14,6 +14,7 @@ use martlet_proxy::api::{ETagCondition, ReadConditions, Selection, WriteConditio
 use s3s::{S3Result, s3_error};
 
 use crate::auth::Timestamp;
+use crate::if_range::IfRange;
 
 /// The larger bounds of ranges lie here: beyond every object, and far from overflow.
 const POSITION_MAX: u64 = i64::MAX as u64;
@@ -23,6 +24,8 @@ const POSITION_MAX: u64 = i64::MAX as u64;
 pub(crate) struct Lenient {
     /// `Range`, where it makes sense.
     pub(crate) range: Option<Selection>,
+    /// `If-Range`: what the object must be for its range to be wanted.
+    pub(crate) if_range: Option<IfRange>,
     /// `If-*`.
     pub(crate) conditions: ReadConditions,
     /// `x-amz-copy-source-if-*`.
@@ -37,9 +40,8 @@ impl Lenient {
         let source = |name| HeaderName::from_static(name);
         let range = take_text(headers, &RANGE).and_then(|text| parse_range(&text));
         Self {
-            // A range that holds only for one version is answered with the whole, which is right
-            // for every version.
-            range: if headers.contains_key(IF_RANGE) { None } else { range },
+            range,
+            if_range: take_text(headers, &IF_RANGE).map(|text| IfRange::parse(&text)),
             conditions: ReadConditions {
                 if_match: take_tags(headers, &IF_MATCH, Comparison::Strong),
                 if_none_match: take_tags(headers, &IF_NONE_MATCH, Comparison::Weak),

@@ -5,12 +5,15 @@
 //! the request and reads and writes S3's XML. The operations (`ops`) translate between S3's words
 //! and those of [`martlet_proxy`], and `errors` turns what went wrong into S3's codes.
 //!
+//! * `access`: bucket policies, as values: who may do what.
+//! * `if_range`: what an object must be for a range of it to be wanted.
 //! * `lenient`: headers that S3 reads more leniently than s3s does.
 //! * `attributes`, `checksums`, `tags`: what objects say of themselves.
 //! * `consistency`: what a request asks of it, and what its reply rests on.
 //! * `token`: continuation tokens that nobody else can make.
 //! * [`S3Service`]: all of it together, ready for a connection.
 
+mod access;
 mod attributes;
 pub mod auth;
 mod checksums;
@@ -18,11 +21,13 @@ mod consistency;
 pub mod decode;
 pub mod door;
 mod errors;
+mod if_range;
 mod lenient;
+mod missing;
 mod ops;
 mod service;
 mod tags;
 mod token;
 
-pub use service::S3Service;
+pub use service::{Peer, S3Service};
 pub use token::TokenKey;

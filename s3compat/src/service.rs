@@ -5,6 +5,7 @@
 //! ```
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -24,12 +25,20 @@ use crate::consistency;
 use crate::door::{Door, DoorConfig, GuardedBody, RequestId};
 use crate::errors::internal;
 use crate::lenient::Lenient;
-use crate::ops::{IdentityRequired, NoSecrets, Operations, ReplyStatus, UNNAMED_REGION};
+use crate::missing;
+use crate::ops::{
+    BareTags, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules, UNNAMED_REGION,
+};
 use crate::token::TokenKey;
 
 /// Bytes of an XML body: 10,000 parts with their checksums, or 1,000 keys of 1,024 bytes each of
 /// which had to be escaped, fit in.
 const XML_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// The address that a request came from, as the connection knows it. Whoever serves connections
+/// puts it among the extensions of each request; policies ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
 
 /// S3 for the buckets and objects of a store. Cheap to clone; one serves all connections.
 #[derive(Clone, Debug)]
@@ -48,8 +57,9 @@ impl S3Service {
         tokens: TokenKey,
     ) -> Self {
         let region = config.auth.regions.first().map_or(UNNAMED_REGION, String::as_str);
-        let inner = Inner::new(store, region, tokens);
-        Self { door: Door::new(config, clock, keys, inner) }
+        let cors = Arc::new(SetRules(store.clone()));
+        let inner = Inner::new(store, region, tokens, clock.clone());
+        Self { door: Door::new(config, clock, keys, Some(cors), inner) }
     }
 
     /// Answers one request. Dropping the future before its end gives the request up: nothing that
@@ -85,8 +95,8 @@ struct Inner {
 }
 
 impl Inner {
-    fn new(store: ObjectStore, region: &str, tokens: TokenKey) -> Self {
-        let access = IdentityRequired { store: store.clone() };
+    fn new(store: ObjectStore, region: &str, tokens: TokenKey, clock: Arc<dyn Clock>) -> Self {
+        let access = ByPolicy { store: store.clone(), clock };
         let mut builder = S3ServiceBuilder::new(Operations {
             store: store.session(Ask::default()),
             region: region.into(),
@@ -109,6 +119,9 @@ impl Inner {
             Err(error) => return error.to_http_response().unwrap_or_else(|_| bare_error()),
         };
         request.extensions_mut().insert(session.clone());
+        // A copy has two objects, and either may be missing.
+        let is_copy = request.headers().contains_key("x-amz-copy-source");
+        let uri = (!is_copy).then(|| request.uri().clone());
         let mut response = match self.routes.call(request).await {
             Ok(response) => response,
             Err(error) => {
@@ -117,6 +130,12 @@ impl Inner {
             }
         };
         keep_carriage_returns(&mut response);
+        if let Some(uri) = uri {
+            missing::name(&uri, &mut response);
+        }
+        if let Some(BareTags) = response.extensions_mut().remove() {
+            bare_tags(&mut response);
+        }
         if let Some(ReplyStatus(status)) = response.extensions_mut().remove() {
             *response.status_mut() = status;
         }
@@ -133,6 +152,15 @@ fn keep_carriage_returns(response: &mut Response<Body>) {
     };
     let Ok(text) = std::str::from_utf8(&document) else { return };
     let text = text.replace('\r', "&#13;");
+    response.headers_mut().remove(CONTENT_LENGTH);
+    *response.body_mut() = Body::from(Bytes::from(text));
+}
+
+/// Takes the quotes off the entity tag in a document.
+fn bare_tags(response: &mut Response<Body>) {
+    let Some(document) = response.body().bytes() else { return };
+    let Ok(text) = std::str::from_utf8(&document) else { return };
+    let text = text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>");
     response.headers_mut().remove(CONTENT_LENGTH);
     *response.body_mut() = Body::from(Bytes::from(text));
 }

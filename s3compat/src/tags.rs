@@ -1,6 +1,6 @@
-//! Object tags: the header, the XML, and what both must keep to.
+//! Tags of objects and buckets: the header, the XML, and what both must keep to.
 
-use martlet_protocol::limits::OBJECT_TAGS_MAX;
+use martlet_protocol::limits::{BUCKET_TAGS_MAX, OBJECT_TAGS_MAX};
 use percent_encoding::percent_decode_str;
 use s3s::dto::Tag;
 use s3s::{S3Result, s3_error};
@@ -29,14 +29,23 @@ pub(crate) fn from_header(header: &str) -> S3Result<Tags> {
              parameters without tag name duplicates."
         ));
     };
-    check(tags)
+    check(tags, OBJECT_TAGS_MAX)
 }
 
-/// The tags of a Tagging document.
+/// The tags of an object's Tagging document.
 pub(crate) fn from_xml(tags: Vec<Tag>) -> S3Result<Tags> {
+    from_document(tags, OBJECT_TAGS_MAX)
+}
+
+/// The tags of a bucket's Tagging document.
+pub(crate) fn from_bucket_xml(tags: Vec<Tag>) -> S3Result<Tags> {
+    from_document(tags, BUCKET_TAGS_MAX)
+}
+
+fn from_document(tags: Vec<Tag>, tags_max: usize) -> S3Result<Tags> {
     let pairs = tags.into_iter().map(|tag| Some((tag.key?, tag.value?)));
     match pairs.collect::<Option<Tags>>() {
-        Some(tags) => check(tags),
+        Some(tags) => check(tags, tags_max),
         None => Err(s3_error!(MalformedXML, "A tag needs a key and a value")),
     }
 }
@@ -53,9 +62,9 @@ fn decode(text: &str) -> Option<String> {
     percent_decode_str(&spaced).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
 
-fn check(tags: Tags) -> S3Result<Tags> {
-    if tags.len() > OBJECT_TAGS_MAX {
-        return Err(s3_error!(InvalidTag, "Object tags cannot be greater than {OBJECT_TAGS_MAX}"));
+fn check(tags: Tags, tags_max: usize) -> S3Result<Tags> {
+    if tags.len() > tags_max {
+        return Err(s3_error!(InvalidTag, "There cannot be more tags than {tags_max}"));
     }
     for (at, (key, value)) in tags.iter().enumerate() {
         let key_chars = key.chars().count();
@@ -123,6 +132,16 @@ mod tests {
     #[test]
     fn a_key_comes_once() {
         assert_eq!(code(from_header("a=1&a=2")), "InvalidTag");
+    }
+
+    #[test]
+    fn buckets_may_have_fifty() {
+        let tags = |count: usize| {
+            to_xml(&(0..count).map(|at| pair(&at.to_string(), "")).collect::<Tags>())
+        };
+        assert_eq!(from_bucket_xml(tags(50)).unwrap().len(), 50);
+        assert_eq!(code(from_bucket_xml(tags(51))), "InvalidTag");
+        assert_eq!(code(from_xml(tags(11))), "InvalidTag");
     }
 
     #[test]

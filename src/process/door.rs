@@ -151,6 +151,8 @@ impl DoorSettings {
             header_bytes_max: HEAD_BYTES_MAX,
             body_idle,
             requests_max: self.max_requests,
+            // What is open to everyone is for the policies of buckets to say.
+            allow_anonymous: true,
             ..DoorConfig::default()
         };
         let keys = Keys::root(access_key, Secret::new(secret));

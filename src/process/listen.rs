@@ -17,9 +17,10 @@ use bytes::Bytes;
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::Service;
+use hyper::service::{Service, service_fn};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use martlet_s3compat::Peer;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -143,6 +144,14 @@ async fn converse<S, B>(
         tracing::debug!(%error, "a connection ended before it began");
         return;
     }
+    // Policies of buckets may ask where a request comes from.
+    let peer = stream.peer_addr().map(|address| Peer(address.ip())).ok();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
+        service.call(request)
+    });
     let io = TokioIo::new(Patient::new(stream, limits.write_idle));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

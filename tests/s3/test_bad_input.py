@@ -194,3 +194,27 @@ def read_until(socket, end):
         assert byte, data
         data += byte
     return data
+
+
+def test_an_error_names_what_is_missing(server, s3, bucket):
+    for target, element in (
+        (f"/{bucket}/a%20b/%C3%BC", "<Key>a b/ü</Key>"), (f"/{bucket}/k?tagging", "<Key>k</Key>"),
+        (f"/{bucket}/k?uploadId=xyz", "<UploadId>xyz</UploadId>"), ("/none-there", "<BucketName>none-there</BucketName>"),
+    ):
+        reply = wire.request(server, "GET", target)
+        assert reply.status == 404 and element in reply.body.decode(), (target, reply.body)
+        for name in ("Message", "Resource", "RequestId", "HostId"):
+            assert f"<{name}>" in reply.body.decode(), (name, reply.body)
+
+
+def test_methods_that_a_resource_does_not_have(server, bucket):
+    for method, target in (("POST", f"/{bucket}/k"), ("PUT", "/"), ("PATCH", f"/{bucket}")):
+        assert_refused(wire.request(server, method, target), 405, "MethodNotAllowed")
+
+
+def test_aws_chunked_is_no_encoding(s3, bucket):
+    for said, kept in (("aws-chunked", None), ("gzip, aws-chunked", "gzip"),
+                       ("aws-chunked, deflate, gzip", "deflate, gzip")):
+        s3.put_object(Bucket=bucket, Key="k", Body=b"x", ContentEncoding=said)
+        response = s3.get_object(Bucket=bucket, Key="k")
+        assert response.get("ContentEncoding") == kept, said

@@ -110,6 +110,12 @@ def test_the_checksum_of_an_upload_covers_those_of_its_parts(s3, bucket, algorit
     wrong = [{**parts[0], name: parts[1][name]}, parts[1]]
     with refused("InvalidPart", 400):
         s3.complete_multipart_upload(**where, MultipartUpload={"Parts": wrong})
+    silent = [parts[0], {key: value for key, value in parts[1].items() if key != name}]
+    with refused("InvalidRequest", 400):
+        s3.complete_multipart_upload(**where, MultipartUpload={"Parts": silent})
+    listed = s3.list_parts(**where)
+    assert [part[name] for part in listed["Parts"]] == [part[name] for part in parts]
+    assert (listed["ChecksumAlgorithm"], listed["ChecksumType"]) == (algorithm.upper(), "COMPOSITE")
     done = s3.complete_multipart_upload(**where, MultipartUpload={"Parts": parts})
     of_parts = b"".join(base64.b64decode(part[name]) for part in parts)
     expected = f"{checksum(algorithm, of_parts)}-2"
@@ -130,3 +136,29 @@ def test_delete_many_checks_its_digest(server, s3, bucket):
     assert get(s3, bucket, "k") == b"x"
     assert wire.request(server, "POST", f"/{bucket}?delete", body=body).status == 200
     absent(s3, bucket, "k")
+
+
+@pytest.mark.parametrize("algorithm", ["crc32", "crc32c", "crc64nvme"])
+def test_the_checksum_of_an_upload_may_cover_the_whole(s3, bucket, algorithm):
+    name = f"Checksum{algorithm.upper()}"
+    where = {"Bucket": bucket, "Key": "k"}
+    begun = s3.create_multipart_upload(**where, ChecksumAlgorithm=algorithm.upper(), ChecksumType="FULL_OBJECT")
+    assert begun["ChecksumType"] == "FULL_OBJECT"
+    where["UploadId"] = begun["UploadId"]
+    bodies, parts = [os.urandom(5 << 20), b"tail"], []
+    for number, body in enumerate(bodies, 1):
+        part = s3.upload_part(**where, PartNumber=number, Body=body, **{name: checksum(algorithm, body)})
+        parts.append({"PartNumber": number, "ETag": part["ETag"]})
+    complete = lambda value: s3.complete_multipart_upload(**where, MultipartUpload={"Parts": parts}, **{name: value})
+    with refused("BadDigest", 400):
+        complete(checksum(algorithm, b"other"))
+    expected = checksum(algorithm, b"".join(bodies))
+    assert complete(expected)[name] == expected
+    found = s3.get_object_attributes(Bucket=bucket, Key="k", ObjectAttributes=["Checksum"])["Checksum"]
+    assert found == {name: expected, "ChecksumType": "FULL_OBJECT"}
+
+
+def test_an_object_that_nobody_asked_a_checksum_of_has_one(server, s3, bucket):
+    wire.request(server, "PUT", f"/{bucket}/k", {}, b"data")
+    head = s3.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
+    assert (head["ChecksumCRC64NVME"], head["ChecksumType"]) == (checksum("crc64nvme", b"data"), "FULL_OBJECT")

@@ -177,3 +177,36 @@ def test_a_list_of_a_missing_prefix_is_empty(s3, bucket):
     assert (page["KeyCount"], page["IsTruncated"]) == (0, False)
     with refused("NoSuchBucket", 404):
         s3.list_objects_v2(Bucket="not-there", Prefix="x")
+
+
+def test_tokens_and_markers_are_said_again(server, s3, listed):
+    page = s3.list_objects_v2(Bucket=listed, ContinuationToken="", StartAfter="b")
+    assert page["ContinuationToken"] == "" and page["StartAfter"] == "b"
+    reply = wire.request(server, "GET", f"/{listed}?encoding-type=url&delimiter=%2F&prefix=c%20&marker=%2B")
+    for part in (b"<Prefix>c%20</Prefix>", b"<Marker>%2B</Marker>", b"<Delimiter>/</Delimiter>"):
+        assert part in reply.body, reply.body
+
+
+def test_odd_delimiters(s3, listed):
+    for delimiter in ("%", " ", ".", "\n", "//", "é", "a"):
+        page = s3.list_objects_v2(Bucket=listed, Delimiter=delimiter)
+        assert entries(page) == sorted(model("", delimiter), key=str.encode), delimiter
+
+
+def test_buckets_come_in_pages(s3):
+    names = [f"paged-{number}" for number in range(5)]
+    for name in names:
+        s3.create_bucket(Bucket=name)
+    try:
+        found, token = [], {}
+        while True:
+            page = s3.list_buckets(Prefix="paged-", MaxBuckets=2, **token)
+            assert len(page["Buckets"]) <= 2 and page["Prefix"] == "paged-"
+            found += [bucket["Name"] for bucket in page["Buckets"]]
+            if "ContinuationToken" not in page:
+                break
+            token = {"ContinuationToken": page["ContinuationToken"]}
+        assert found == names
+    finally:
+        for name in names:
+            s3.delete_bucket(Bucket=name)

@@ -79,3 +79,23 @@ def test_an_empty_object_has_no_ranges(s3, bucket):
     with refused("InvalidRange", 416):
         s3.get_object(Bucket=bucket, Key="k", Range="bytes=0-")
     assert get(s3, bucket, "k") == b""
+
+
+def test_a_range_of_one_object_only(s3, bucket):
+    """If-Range: of another object than the one that it names the whole is given."""
+    etag = s3.put_object(Bucket=bucket, Key="k", Body=b"0123456789")["ETag"]
+    modified = header(s3.head_object(Bucket=bucket, Key="k"), "last-modified")
+
+    def ask(if_range, span="bytes=2-4"):
+        add = lambda request, **_: request.headers.add_header("If-Range", if_range)
+        s3.meta.events.register("before-sign.s3.GetObject", add)
+        try:
+            return get(s3, bucket, "k", Range=span)
+        finally:
+            s3.meta.events.unregister("before-sign.s3.GetObject", add)
+
+    assert ask(etag) == ask(modified) == b"234"
+    for other in ('"other"', f"W/{etag}", "Sun, 06 Nov 1994 08:49:37 GMT", "nonsense"):
+        assert ask(other) == ask(other, "bytes=99-") == b"0123456789", other
+    with refused("InvalidRange", 416):
+        ask(etag, "bytes=99-")

@@ -111,9 +111,9 @@ pub(super) struct Site<'a> {
 /// Decides who sent a request.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
-    config: AuthConfig,
-    clock: Arc<dyn Clock>,
-    keys: Keys,
+    pub(super) config: AuthConfig,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) keys: Keys,
 }
 
 impl Authenticator {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use time::format_description::well_known::Rfc2822;
+use time::format_description::well_known::{Rfc2822, Rfc3339};
 use time::macros::format_description;
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime};
 
@@ -42,6 +42,13 @@ impl Timestamp {
         let [hour, minute, second] = [9, 11, 13].map(|at| digits(&bytes[at..at + 2]));
         let time = date.with_hms(small(hour?)?, small(minute?)?, small(second?)?).ok()?;
         Self::from_date_time(time.assume_utc())
+    }
+
+    /// `2013-05-24T00:00:00Z`, with or without fractions of a second.
+    pub(crate) fn parse_iso(text: &str) -> Option<Self> {
+        let is_utc = text.ends_with('Z') && text.as_bytes().get(10) == Some(&b'T');
+        let time = OffsetDateTime::parse(text, &Rfc3339).ok().filter(|_| is_utc)?;
+        Self::from_date_time(time)
     }
 
     /// A `Date` header: RFC 1123, asctime, or the basic form that some clients send there.

@@ -17,6 +17,7 @@
 mod authenticator;
 mod canonical;
 mod date;
+mod form;
 mod keys;
 mod payload;
 mod query;

@@ -76,7 +76,8 @@ pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated
     })
 }
 
-fn sign(secret: &Secret, text: &str) -> String {
+/// The signature of `text`.
+pub(super) fn sign(secret: &Secret, text: &str) -> String {
     let mut mac = Hmac::<Sha1>::new_from_slice(secret.expose().as_bytes())
         .expect("an HMAC takes a key of any length");
     mac.update(text.as_bytes());

@@ -31,6 +31,26 @@ pub enum BodyError {
         /// Bytes allowed.
         limit: u64,
     },
+    /// A form has more before its file or behind it than it may.
+    #[error("the fields of the form are too long")]
+    FormFields,
+    /// A form is none.
+    #[error("the body is not well-formed multipart/form-data: {0}")]
+    MalformedForm(&'static str),
+    /// The file of a form is larger than its policy allows.
+    #[error("your proposed upload exceeds the maximum allowed size of {maximum} bytes")]
+    TooLarge {
+        /// Bytes allowed.
+        maximum: u64,
+    },
+    /// The file of a form is smaller than its policy allows.
+    #[error("your proposed upload of {size} bytes is below the minimum of {minimum} bytes")]
+    TooSmall {
+        /// Bytes there were.
+        size: u64,
+        /// Bytes needed.
+        minimum: u64,
+    },
     /// The client fell silent.
     #[error("nothing more of the body arrived in time")]
     Stalled,
@@ -48,6 +68,10 @@ impl BodyError {
             Self::ContentSha256 => Code::XAmzContentSha256Mismatch,
             Self::MalformedChunk(_) => Code::InvalidRequest,
             Self::MalformedTrailer(_) => Code::MalformedTrailer,
+            Self::FormFields => Code::MaxPostPreDataLengthExceeded,
+            Self::MalformedForm(_) => Code::MalformedPostRequest,
+            Self::TooLarge { .. } => Code::EntityTooLarge,
+            Self::TooSmall { .. } => Code::EntityTooSmall,
             Self::TooLong { .. } => Code::MaxMessageLengthExceeded,
             Self::Stalled => Code::RequestTimeout,
         }

@@ -9,7 +9,8 @@ use crate::auth::AuthConfig;
 pub struct DoorConfig {
     /// What counts as authentic.
     pub auth: AuthConfig,
-    /// Whether requests that nobody signed are let in, as [`Identity::Anonymous`].
+    /// Whether requests that nobody signed are let in, as [`Identity::Anonymous`]. What they may do
+    /// is for the policies of buckets to say; without this no policy opens anything to them.
     ///
     /// [`Identity::Anonymous`]: crate::auth::Identity::Anonymous
     pub allow_anonymous: bool,

@@ -1,9 +1,9 @@
 //! Headers that ask for what isn't there yet are refused, never ignored: a client that asked for
 //! encryption must not believe that it got it.
 
-use http::{HeaderMap, Method};
+use http::HeaderMap;
 
-use crate::auth::{Code, Refusal, single_header};
+use crate::auth::{Refusal, single_header};
 
 /// `x-amz-*` headers that are understood, whatever they say.
 const KNOWN: &[&str] = &[
@@ -16,6 +16,7 @@ const KNOWN: &[&str] = &[
     "x-amz-checksum-sha1",
     "x-amz-checksum-sha256",
     "x-amz-checksum-type",
+    "x-amz-confirm-remove-self-bucket-access",
     "x-amz-content-sha256",
     "x-amz-copy-source",
     "x-amz-copy-source-if-match",
@@ -25,8 +26,12 @@ const KNOWN: &[&str] = &[
     "x-amz-copy-source-range",
     "x-amz-date",
     "x-amz-decoded-content-length",
+    "x-amz-max-parts",
     "x-amz-metadata-directive",
     "x-amz-mp-object-size",
+    "x-amz-object-attributes",
+    "x-amz-object-ownership",
+    "x-amz-part-number-marker",
     "x-amz-request-payer",
     "x-amz-sdk-checksum-algorithm",
     "x-amz-storage-class",
@@ -43,24 +48,28 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
     ("x-amz-acl", "private"),
     ("x-amz-api-version", "2006-03-01"),
     ("x-amz-bucket-object-lock-enabled", "false"),
-    ("x-amz-object-ownership", "BucketOwnerEnforced"),
     // Nothing is ever being restored here.
     ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
 
-/// Names the storage policy of a bucket that is made, and of nothing else.
-const STORAGE_POLICY: &str = "x-martlet-storage-policy";
+/// The one that may come in several lines.
+const LISTED: &str = "x-amz-object-attributes";
+
+/// Speak of a bucket that is made, and of nothing else: the storage policy that it goes under, and
+/// who owns what others write into it.
+const OF_NEW_BUCKETS: [&str; 2] = ["x-martlet-storage-policy", "x-amz-object-ownership"];
 
 /// Refuses headers that ask an operation for what another one does.
 pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<(), Refusal> {
-    if operation != "CreateBucket" && headers.contains_key(STORAGE_POLICY) {
-        return Err(Refusal::not_implemented(STORAGE_POLICY));
+    let stray = OF_NEW_BUCKETS.iter().find(|name| headers.contains_key(**name));
+    match stray.filter(|_| operation != "CreateBucket") {
+        Some(name) => Err(Refusal::not_implemented(name)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Refuses headers that ask for more than there is.
-pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
     for name in headers.keys() {
         let name = name.as_str();
         if !name.starts_with("x-amz-") || name.starts_with("x-amz-meta-") {
@@ -72,7 +81,9 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refusal>
         let known = KNOWN.binary_search(&name).ok().map(|at| KNOWN[at]);
         if let Some(name) = known {
             // What is read once must be there once.
-            single_header(headers, name)?;
+            if name != LISTED {
+                single_header(headers, name)?;
+            }
             continue;
         }
         let is_known = |given: &[u8]| {
@@ -82,18 +93,6 @@ pub(super) fn check(method: &Method, headers: &HeaderMap) -> Result<(), Refusal>
             return Err(Refusal::not_implemented(name));
         }
     }
-    check_form(method, headers)
-}
-
-/// Uploads by HTML form are another way to authenticate, and to send a body.
-fn check_form(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
-    let content_type = headers.get("content-type").map_or(&b""[..], |value| value.as_bytes());
-    let is_form = content_type
-        .get(..19)
-        .is_some_and(|start| start.eq_ignore_ascii_case(b"multipart/form-data"));
-    if method == Method::POST && is_form {
-        return Err(Refusal::new(Code::NotImplemented, "Uploads by form are not implemented"));
-    }
     Ok(())
 }
 
@@ -102,11 +101,12 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
+    use crate::auth::Code;
 
     fn check_one(name: &'static str, value: &'static str) -> Result<(), Code> {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-        check(&Method::PUT, &headers).map_err(|refusal| refusal.code)
+        check(&headers).map_err(|refusal| refusal.code)
     }
 
     #[test]
@@ -152,33 +152,31 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_policy_is_for_buckets_to_be_made() {
-        let mut headers = HeaderMap::new();
-        assert!(check_operation("PutObject", &headers).is_ok());
-        headers.insert(STORAGE_POLICY, HeaderValue::from_static("ec"));
-        assert!(check_operation("CreateBucket", &headers).is_ok());
-        let refusal = check_operation("PutObject", &headers).unwrap_err();
-        assert_eq!(refusal.code, Code::NotImplemented);
+    fn policy_and_ownership_are_for_buckets_to_be_made() {
+        assert!(check_operation("PutObject", &HeaderMap::new()).is_ok());
+        for name in OF_NEW_BUCKETS {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("ec"));
+            assert!(check_operation("CreateBucket", &headers).is_ok());
+            let refusal = check_operation("PutObject", &headers).unwrap_err();
+            assert_eq!(refusal.code, Code::NotImplemented, "{name}");
+        }
     }
 
     #[test]
     fn an_rdma_token_is_declined_by_name() {
         let mut headers = HeaderMap::new();
         headers.insert("x-amz-rdma-token", HeaderValue::from_static("t"));
-        let refusal = check(&Method::PUT, &headers).unwrap_err();
+        let refusal = check(&headers).unwrap_err();
         assert_eq!(refusal.header, Some(("x-amz-rdma-reply", "501")));
         assert_eq!(refusal.code, Code::NotImplemented);
     }
 
     #[test]
-    fn forms_and_doubled_headers_are_refused() {
+    fn doubled_headers_are_refused() {
         let mut headers = HeaderMap::new();
-        let form = HeaderValue::from_static("Multipart/Form-Data; boundary=x");
-        headers.insert("content-type", form);
-        assert_eq!(check(&Method::POST, &headers).unwrap_err().code, Code::NotImplemented);
-        assert!(check(&Method::PUT, &headers).is_ok());
         headers.append("x-amz-copy-source", HeaderValue::from_static("/b/one"));
         headers.append("x-amz-copy-source", HeaderValue::from_static("/b/two"));
-        assert_eq!(check(&Method::PUT, &headers).unwrap_err().code, Code::InvalidArgument);
+        assert_eq!(check(&headers).unwrap_err().code, Code::InvalidArgument);
     }
 }

@@ -6,10 +6,13 @@
 //! reply   ◀─ request id, error document ◀───────────────────────────────────────────┘
 //! ```
 //!
+//! * `cors`: what pages of other origins may do. Their preflights are answered before anyone is
+//!   asked for a signature, and the headers of the bucket's rules go onto every other reply.
 //! * `host`: which bucket a `Host` header names.
 //! * `table`: the closed table of method × kind of path → allowed query keys. What is not in it
 //!   answers NotImplemented; nothing falls through to another operation.
 //! * `features`: the headers that ask for what isn't there yet.
+//! * `form`: uploads by HTML form, each made into the PUT that it stands for.
 //! * `xml`: the shape of XML bodies: bounded, shallow, without DOCTYPE, CDATA or entities.
 //! * `prepare`: the order of it all for one request.
 //! * `reply`: request ids on every reply, complete error documents.
@@ -19,7 +22,9 @@
 
 mod checksum;
 mod config;
+mod cors;
 mod features;
+mod form;
 mod host;
 mod prepare;
 mod reply;
@@ -28,6 +33,8 @@ mod table;
 mod xml;
 
 pub use config::DoorConfig;
+pub use cors::CorsRules;
+pub(crate) use cors::is_method as is_cors_method;
 pub(crate) use reply::DETAIL;
 pub use reply::RequestId;
 pub use service::{Door, GuardedBody};

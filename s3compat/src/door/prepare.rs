@@ -16,7 +16,7 @@ use super::checksum::{check_checksums, check_md5, content_md5};
 use super::config::DoorConfig;
 use super::reply::RequestId;
 use super::table::{BodyKind, Operation, PathKind, find, is_override};
-use super::{features, host, xml};
+use super::{features, form, host, xml};
 use crate::auth::{
     Authenticator, Code, Head, Identity, Mechanism, Payload, Query, Refusal, Target, single_header,
 };
@@ -57,6 +57,7 @@ pub(super) struct Gate {
 /// What is left to do once a request has passed: its body.
 struct Passed {
     identity: Identity,
+    mechanism: Mechanism,
     operation: &'static Operation,
     plan: Option<BodyPlan>,
 }
@@ -73,6 +74,11 @@ impl Gate {
         B::Error: std::fmt::Display,
     {
         let (mut parts, body) = request.into_parts();
+        if form::is_form(&parts.method, &parts.headers)
+            && let Some(to) = self.form_target(&parts)?
+        {
+            return self.prepare_form(to, (parts, body), id).await;
+        }
         let passed = self.pass(&parts.method, &mut parts.uri, &mut parts.headers)?;
         let facts = passed.plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
         // A body whose length nobody told, and that is over before it began, is no empty object:
@@ -93,12 +99,19 @@ impl Gate {
                 parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
                 Body::from(document)
             }
+            (BodyKind::Text { bytes_max }, Some(plan)) => {
+                let text = collect(DecodedBody::new(body, plan), bytes_max).await?;
+                check_bytes(&text, true, &facts, &parts.headers)?;
+                parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+                Body::from(text)
+            }
             _ => {
                 parts.headers.remove(CONTENT_LENGTH);
                 Body::empty()
             }
         };
         parts.extensions.insert(passed.identity);
+        parts.extensions.insert(passed.mechanism);
         parts.extensions.insert(passed.operation);
         parts.extensions.insert(facts);
         parts.extensions.insert(id);
@@ -112,12 +125,7 @@ impl Gate {
         uri: &mut Uri,
         headers: &mut HeaderMap,
     ) -> Result<Passed, Refusal> {
-        self.check_header_bytes(headers)?;
-        let bucket = match single_header(headers, HOST.as_str())? {
-            Some(host) => host::bucket_of(host, &self.config.domains),
-            None => return Err(Refusal::new(Code::InvalidRequest, "Missing Host header")),
-        };
-        let target = Target::parse(uri.path(), bucket.as_deref())?;
+        let target = self.target(uri, headers)?;
         let query = Query::parse(uri.query().unwrap_or_default())?;
         let raw_path = uri.path();
         let head = Head { method, raw_path, target: &target, query: &query, headers };
@@ -128,7 +136,10 @@ impl Gate {
         }
         hoist(&query, mechanism, headers)?;
         let operation = operation(method, &target, &query, headers, mechanism)?;
-        features::check(method, headers)?;
+        if operation.name == form::POST_OBJECT {
+            return Err(form::not_a_form());
+        }
+        features::check(headers)?;
         features::check_operation(operation.name, headers)?;
         let plan = self.plan(operation, authenticated.payload, headers)?;
         let inner_uri = rewrite(uri, &target, &query, mechanism)?;
@@ -138,7 +149,17 @@ impl Gate {
         for name in SPENT {
             headers.remove(name);
         }
-        Ok(Passed { identity: authenticated.identity, operation, plan })
+        Ok(Passed { identity: authenticated.identity, mechanism, operation, plan })
+    }
+
+    /// What a request is aimed at.
+    pub(super) fn target(&self, uri: &Uri, headers: &HeaderMap) -> Result<Target, Refusal> {
+        self.check_header_bytes(headers)?;
+        let bucket = match single_header(headers, HOST.as_str())? {
+            Some(host) => host::bucket_of(host, &self.config.domains),
+            None => return Err(Refusal::new(Code::InvalidRequest, "Missing Host header")),
+        };
+        Target::parse(uri.path(), bucket.as_deref())
     }
 
     fn check_header_bytes(&self, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -160,7 +181,7 @@ impl Gate {
         headers: &mut HeaderMap,
     ) -> Result<Option<BodyPlan>, Refusal> {
         let is_chunked = matches!(payload, Payload::Chunked { .. });
-        strip_chunked(headers, is_chunked)?;
+        strip_chunked(headers, &payload)?;
         if operation.body == BodyKind::Ignored {
             return Ok(None);
         }
@@ -280,21 +301,25 @@ fn rewrite(
 }
 
 /// Takes `aws-chunked` off Content-Encoding, and keeps the rest.
-fn strip_chunked(headers: &mut HeaderMap, is_chunked: bool) -> Result<(), Refusal> {
+fn strip_chunked(headers: &mut HeaderMap, payload: &Payload) -> Result<(), Refusal> {
     let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(()) };
     let text = value.to_str().unwrap_or_default();
     let is_named = |coding: &&str| coding.trim().eq_ignore_ascii_case("aws-chunked");
     if !text.split(',').any(|coding| is_named(&coding)) {
         return Ok(());
     }
-    if !is_chunked {
+    // The name alone frames nothing, and S3 passes over it. But framing must never be stored as if
+    // it were data, so the sender must have said by a hash that these are the bytes.
+    let is_plain = matches!(payload, Payload::Sha256(_))
+        && !headers.contains_key("x-amz-decoded-content-length");
+    if !is_plain && !matches!(payload, Payload::Chunked { .. }) {
         return Err(Refusal::new(
             Code::InvalidRequest,
             "Content-Encoding aws-chunked needs an x-amz-content-sha256 of STREAMING-*",
         ));
     }
     let rest: Vec<&str> = text.split(',').filter(|c| !is_named(c)).map(str::trim).collect();
-    let rest = rest.join(",");
+    let rest = rest.join(", ");
     match HeaderValue::from_str(&rest) {
         Ok(value) if !rest.is_empty() => headers.insert(CONTENT_ENCODING, value),
         _ => headers.remove(CONTENT_ENCODING),
@@ -302,7 +327,8 @@ fn strip_chunked(headers: &mut HeaderMap, is_chunked: bool) -> Result<(), Refusa
     Ok(())
 }
 
-fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Refusal> {
+/// A header that is a number.
+pub(super) fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Refusal> {
     let Some(text) = single_header(headers, name)? else { return Ok(None) };
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_number);
@@ -340,12 +366,23 @@ fn check_document(
     facts: &BodyFacts,
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
-    check_md5(document, facts.content_md5())?;
+    check_bytes(document, is_checked, facts, headers)?;
+    if document.is_empty() { Ok(()) } else { xml::inspect(document) }
+}
+
+/// Whether a body that was read whole is what its sender says.
+fn check_bytes(
+    bytes: &[u8],
+    is_checked: bool,
+    facts: &BodyFacts,
+    headers: &HeaderMap,
+) -> Result<(), Refusal> {
+    check_md5(bytes, facts.content_md5())?;
     if is_checked {
-        check_checksums(document, headers)?;
+        check_checksums(bytes, headers)?;
         if let Some(trailers) = facts.trailers() {
-            check_checksums(document, trailers)?;
+            check_checksums(bytes, trailers)?;
         }
     }
-    if document.is_empty() { Ok(()) } else { xml::inspect(document) }
+    Ok(())
 }

@@ -119,8 +119,8 @@ impl Stamper {
         let Ok(head) = std::str::from_utf8(head) else { return };
         let mut document = head.to_owned();
         for detail in response.headers().get_all(DETAIL) {
-            let Some((name, text)) = detail.to_str().ok().and_then(|text| text.split_once('='))
-            else {
+            let detail = std::str::from_utf8(detail.as_bytes()).ok();
+            let Some((name, text)) = detail.and_then(|text| text.split_once('=')) else {
                 continue;
             };
             push_element(&mut document, name, text);
@@ -130,8 +130,14 @@ impl Stamper {
         // Every error says in words what its code says to programs.
         let code = head.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
         let code = code.map_or("InternalError", |(code, _)| code);
+        if matches!(message_of(head), Some(message) if message == code) {
+            document = document.replace(
+                &format!("<Message>{code}</Message>"),
+                &format!("<Message>{}</Message>", said(code)),
+            );
+        }
         for (name, text) in [
-            ("Message", code),
+            ("Message", said(code)),
             ("Resource", &*asked.resource),
             ("RequestId", id.as_str()),
             ("HostId", host_id),
@@ -148,7 +154,24 @@ impl Stamper {
     }
 }
 
-fn push_element(document: &mut String, name: &str, text: &str) {
+fn message_of(document: &str) -> Option<&str> {
+    let (_, rest) = document.split_once("<Message>")?;
+    rest.split_once("</Message>").map(|(message, _)| message)
+}
+
+/// The sentence for an error that has none of its own.
+fn said(code: &str) -> &str {
+    match code {
+        "InvalidBucketName" => "The specified bucket is not valid.",
+        "MalformedXML" => {
+            "The XML you provided was not well-formed or did not validate against our published \
+             schema"
+        }
+        code => code,
+    }
+}
+
+pub(super) fn push_element(document: &mut String, name: &str, text: &str) {
     document.push('<');
     document.push_str(name);
     document.push('>');

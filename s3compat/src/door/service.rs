@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body::{Frame, SizeHint};
 use martlet_protocol::Clock;
 use martlet_protocol::http::{in_request, with_request};
@@ -17,6 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt;
 
 use super::config::DoorConfig;
+use super::cors::{CorsRules, Crossing};
+use super::form::FormReply;
 use super::prepare::Gate;
 use super::reply::{Asked, Stamper};
 use super::table::Operation;
@@ -35,20 +37,30 @@ struct Shared {
     stamper: Stamper,
     admission: Arc<Semaphore>,
     retry_after: HeaderValue,
+    /// Without, nothing is known of other origins.
+    cors: Option<Arc<dyn CorsRules>>,
 }
 
 impl<S> Door<S>
 where
     S: tower::Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone,
 {
-    /// A door in front of `inner` for the holders of `keys`.
-    pub fn new(config: DoorConfig, clock: Arc<dyn Clock>, keys: Keys, inner: S) -> Self {
+    /// A door in front of `inner` for the holders of `keys`, which lets pages of other origins in by
+    /// the rules of `cors`.
+    pub fn new(
+        config: DoorConfig,
+        clock: Arc<dyn Clock>,
+        keys: Keys,
+        cors: Option<Arc<dyn CorsRules>>,
+        inner: S,
+    ) -> Self {
         let authenticator = Authenticator::new(config.auth.clone(), clock, keys);
         let shared = Shared {
             stamper: Stamper::new(),
             admission: Arc::new(Semaphore::new(config.requests_max.min(Semaphore::MAX_PERMITS))),
             retry_after: HeaderValue::from(config.retry_after_s),
             gate: Gate { authenticator, config },
+            cors,
         };
         Self { shared: Arc::new(shared), inner }
     }
@@ -72,12 +84,31 @@ where
             return response.map(|body| GuardedBody { body, id: asked.id.header(), _permit: None });
         };
         let id = asked.id.header();
-        let response = match shared.gate.prepare(request, asked.id).await {
-            Ok(request) => {
+        let method = request.method();
+        let response = match shared.preflight(method, request.uri(), request.headers()) {
+            Some(crossing) => shared.answer_preflight(&asked, crossing).await,
+            None => self.answer_request(&asked, request).await,
+        };
+        response.map(|body| GuardedBody { body, id, _permit: Some(permit) })
+    }
+
+    async fn answer_request<B>(&self, asked: &Asked, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let shared = &*self.shared;
+        let crossing = shared.crossing(&request);
+        let mut response = match shared.gate.prepare(request, asked.id).await {
+            Ok(mut request) => {
+                let form = request.extensions_mut().remove::<FormReply>();
                 let operation = request.extensions().get::<&'static Operation>().copied();
                 let answer = self.inner.clone().oneshot(request);
-                let Ok(response) = with_request(id.clone(), answer).await;
-                let mut response = shared.stamper.complete(&asked, response);
+                let Ok(mut response) = with_request(asked.id.header(), answer).await;
+                if let Some(form) = form {
+                    form.apply(&mut response);
+                }
+                let mut response = shared.stamper.complete(asked, response);
                 // For whoever counts requests by what they asked for.
                 if let Some(operation) = operation {
                     response.extensions_mut().insert(operation);
@@ -86,10 +117,55 @@ where
             }
             Err(refusal) => {
                 tracing::debug!(id = %asked.id, %refusal, "turned away");
-                shared.stamper.refuse(&asked, &refusal)
+                shared.stamper.refuse(asked, &refusal)
             }
         };
-        response.map(|body| GuardedBody { body, id, _permit: Some(permit) })
+        if let Some((crossing, rules)) = crossing {
+            let headers = with_request(asked.id.header(), crossing.headers(rules)).await;
+            response.headers_mut().extend(headers);
+        }
+        response
+    }
+}
+
+impl Shared {
+    /// What a preflight asks, or why it is none that makes sense.
+    fn preflight(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Option<(Result<Crossing, Refusal>, &dyn CorsRules)> {
+        let rules = self.cors.as_deref().filter(|_| *method == Method::OPTIONS)?;
+        let crossing = Crossing::preflight(uri, headers, &self.gate.config.domains).transpose()?;
+        Some((crossing, rules))
+    }
+
+    async fn answer_preflight(
+        &self,
+        asked: &Asked,
+        (crossing, rules): (Result<Crossing, Refusal>, &dyn CorsRules),
+    ) -> Response<Body> {
+        let granted = match crossing {
+            Ok(crossing) => with_request(asked.id.header(), crossing.answer(rules)).await,
+            Err(refusal) => Err(refusal),
+        };
+        match granted {
+            Ok(headers) => {
+                let mut response = Response::new(Body::empty());
+                *response.headers_mut() = headers;
+                self.stamper.complete(asked, response)
+            }
+            Err(refusal) => self.stamper.refuse(asked, &refusal),
+        }
+    }
+
+    /// Where a request comes from, if it says so, and who knows what it may do from there.
+    fn crossing<B>(&self, request: &Request<B>) -> Option<(Crossing, &dyn CorsRules)> {
+        let rules = self.cors.as_deref()?;
+        let domains = &self.gate.config.domains;
+        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+        Some((Crossing::actual(method, uri, headers, domains)?, rules))
     }
 }
 

@@ -30,6 +30,11 @@ pub enum BodyKind {
         /// Whether `x-amz-checksum-*` headers are about the document, not the object.
         is_checked: bool,
     },
+    /// It is a text of up to so many bytes, which is none of XML's.
+    Text {
+        /// The longest that is read.
+        bytes_max: u64,
+    },
 }
 
 /// One operation.
@@ -146,8 +151,42 @@ pub static TABLE: &[Operation] = {
         ),
         with_body(row("CreateBucket", "PUT", Bucket, &[], &[]), xml(64 * KIB)),
         row("DeleteBucket", "DELETE", Bucket, &[], &[]),
+        row("GetBucketPolicy", "GET", Bucket, &["policy"], &[]),
+        row("GetBucketPolicyStatus", "GET", Bucket, &["policyStatus"], &[]),
+        with_body(
+            row("PutBucketPolicy", "PUT", Bucket, &["policy"], &[]),
+            BodyKind::Text { bytes_max: 64 * KIB },
+        ),
+        row("DeleteBucketPolicy", "DELETE", Bucket, &["policy"], &[]),
         with_body(row("DeleteObjects", "POST", Bucket, &["delete"], &[]), xml(2 * KIB * KIB)),
+        with_body(row("PostObject", "POST", Bucket, &[], &[]), BodyKind::Stream),
+        row("GetBucketAcl", "GET", Bucket, &["acl"], &[]),
+        with_body(row("PutBucketAcl", "PUT", Bucket, &["acl"], &[]), xml(64 * KIB)),
+        row("GetBucketCors", "GET", Bucket, &["cors"], &[]),
+        with_body(row("PutBucketCors", "PUT", Bucket, &["cors"], &[]), xml(64 * KIB)),
+        row("DeleteBucketCors", "DELETE", Bucket, &["cors"], &[]),
+        row("GetBucketEncryption", "GET", Bucket, &["encryption"], &[]),
+        row("GetBucketOwnershipControls", "GET", Bucket, &["ownershipControls"], &[]),
+        with_body(
+            row("PutBucketOwnershipControls", "PUT", Bucket, &["ownershipControls"], &[]),
+            xml(64 * KIB),
+        ),
+        row("DeleteBucketOwnershipControls", "DELETE", Bucket, &["ownershipControls"], &[]),
+        row("GetPublicAccessBlock", "GET", Bucket, &["publicAccessBlock"], &[]),
+        with_body(
+            row("PutPublicAccessBlock", "PUT", Bucket, &["publicAccessBlock"], &[]),
+            xml(64 * KIB),
+        ),
+        row("DeletePublicAccessBlock", "DELETE", Bucket, &["publicAccessBlock"], &[]),
+        row("GetBucketRequestPayment", "GET", Bucket, &["requestPayment"], &[]),
+        row("GetBucketTagging", "GET", Bucket, &["tagging"], &[]),
+        with_body(row("PutBucketTagging", "PUT", Bucket, &["tagging"], &[]), xml(64 * KIB)),
+        row("DeleteBucketTagging", "DELETE", Bucket, &["tagging"], &[]),
+        row("GetBucketVersioning", "GET", Bucket, &["versioning"], &[]),
         row("HeadObject", "HEAD", Object, &[], READ),
+        row("GetObjectAcl", "GET", Object, &["acl"], &[]),
+        with_body(row("PutObjectAcl", "PUT", Object, &["acl"], &[]), xml(64 * KIB)),
+        row("GetObjectAttributes", "GET", Object, &["attributes"], &[]),
         row("GetObjectTagging", "GET", Object, &["tagging"], &[]),
         row(
             "ListParts",
@@ -218,7 +257,9 @@ pub(super) fn find(
     if let Some(row) = rows.find(|row| row.takes(&keys)) {
         return Ok(row);
     }
-    if !matches!(method, "GET" | "HEAD" | "PUT" | "POST" | "DELETE" | "OPTIONS") {
+    let is_known = matches!(method, "GET" | "HEAD" | "PUT" | "POST" | "DELETE" | "OPTIONS");
+    let is_bare = keys.is_empty() && !is_copy && method != "OPTIONS";
+    if !is_known || is_bare {
         let message = "The specified method is not allowed against this resource.";
         return Err(Refusal::new(Code::MethodNotAllowed, message).with_detail("Method", method));
     }
@@ -259,31 +300,32 @@ mod tests {
             ("DELETE", Bucket, "acl"),
             ("DELETE", Bucket, "lifecycle"),
             ("PUT", Object, "renameObject"),
-            ("PUT", Object, "acl"),
+            ("PUT", Object, "acl&partNumber=1"),
             ("PUT", Object, "partNumber=1"),
             ("PUT", Object, "uploadId=1"),
             ("PUT", Object, "tagging&uploadId=1"),
             ("PUT", Bucket, "versioning"),
             ("GET", Object, "versionId=null"),
             ("GET", Object, "torrent"),
-            ("GET", Object, "attributes"),
-            ("GET", Bucket, "versioning"),
+            ("PUT", Bucket, "encryption"),
             ("GET", Bucket, "versions"),
             ("GET", Bucket, "list-type=3"),
             ("GET", Bucket, "location&uploads"),
             ("GET", Service, "events"),
-            ("POST", Bucket, ""),
             ("POST", Object, "select&select-type=2"),
             ("POST", Object, "restore"),
             ("DELETE", Object, "versionId=1"),
             ("DELETE", Object, "tagging&uploadId=1"),
-            ("HEAD", Service, ""),
             ("OPTIONS", Object, ""),
             ("GET", Object, "Tagging"),
         ] {
             assert_eq!(name(method, path, query), Err(Code::NotImplemented), "{method} ?{query}");
         }
-        assert_eq!(name("PATCH", Object, ""), Err(Code::MethodNotAllowed));
+        for (method, path) in
+            [("PATCH", Object), ("POST", Object), ("HEAD", Service), ("PUT", Service)]
+        {
+            assert_eq!(name(method, path, ""), Err(Code::MethodNotAllowed), "{method}");
+        }
     }
 
     #[test]

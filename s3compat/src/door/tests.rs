@@ -74,7 +74,7 @@ impl tower::Service<Request<Body>> for Recorder {
 fn door_with(config: DoorConfig) -> (Door<Recorder>, Recorder) {
     let recorder = Recorder::default();
     let clock = Arc::new(ManualClock::at(NOW_MS));
-    (Door::new(config, clock, keys(), recorder.clone()), recorder)
+    (Door::new(config, clock, keys(), None, recorder.clone()), recorder)
 }
 
 fn door() -> (Door<Recorder>, Recorder) {
@@ -139,6 +139,33 @@ async fn what_passes_is_made_plain() {
 }
 
 #[tokio::test]
+async fn pages_of_other_origins_are_answered_by_the_buckets_rules() {
+    let recorder = Recorder::default();
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let cors = Some(Arc::new(cors::tests::Table) as Arc<dyn CorsRules>);
+    let door = Door::new(DoorConfig::default(), clock, keys(), cors, recorder.clone());
+    let page = ("origin", "http://a.page");
+    let asked = [page, ("access-control-request-method", "GET")];
+    let reply = deliver(&door, request("OPTIONS", "/b/k", &asked), b"").await;
+    assert_eq!((reply.0, reply.2.as_str()), (StatusCode::OK, ""));
+    assert_eq!(reply.1["access-control-allow-methods"], "GET");
+    assert!(reply.1.contains_key("x-amz-request-id"));
+    let reply = deliver(&door, request("OPTIONS", "/closed", &asked), b"").await;
+    assert_eq!((reply.0, code(&reply)), (StatusCode::FORBIDDEN, "AccessForbidden"));
+    assert!(reply.2.contains("<ResourceType>BUCKET</ResourceType>"), "{}", reply.2);
+    assert!(recorder.seen.lock().is_empty(), "the door answers by itself");
+
+    let reply = send(&door, request("GET", "/b/k", &[page]), UNSIGNED, b"").await;
+    assert_eq!(reply.0, StatusCode::OK);
+    assert_eq!(reply.1["access-control-allow-origin"], page.1);
+    let reply = deliver(&door, request("GET", "/b/k", &[page]), b"").await;
+    assert_eq!(reply.0, StatusCode::FORBIDDEN, "who signs nothing is still refused");
+    assert_eq!(reply.1["access-control-allow-origin"], page.1);
+    let reply = send(&door, request("GET", "/b/k", &[]), UNSIGNED, b"").await;
+    assert!(!reply.1.contains_key("vary"));
+}
+
+#[tokio::test]
 async fn a_bucket_in_the_host_becomes_one_in_the_path() {
     let (door, recorder) = door();
     let mut asked = request("GET", "/dir/k", &[]);
@@ -189,8 +216,7 @@ async fn bad_requests_never_reach_an_operation() {
         ("DELETE", "/b?acl", &[], "NotImplemented"),
         ("PUT", "/b/k?renameObject", &[], "NotImplemented"),
         ("GET", "/b/k?versionId=1", &[], "NotImplemented"),
-        ("GET", "/b?versioning", &[], "NotImplemented"),
-        ("POST", "/b", &[("content-type", "multipart/form-data; boundary=x")], "NotImplemented"),
+        ("GET", "/b?inventory", &[], "NotImplemented"),
         ("PATCH", "/b/k", &[], "MethodNotAllowed"),
         ("PUT", "/b/k", &[("x-amz-server-side-encryption", "AES256")], "NotImplemented"),
         ("PUT", "/b/k", &[("content-md5", "x")], "InvalidDigest"),
@@ -330,7 +356,7 @@ async fn errors_of_operations_are_completed() {
     let error = Some("<?xml version=\"1.0\"?><Error><Code>NoSuchKey</Code></Error>");
     let recorder = Recorder { error, ..Recorder::default() };
     let clock = Arc::new(ManualClock::at(NOW_MS));
-    let door = Door::new(DoorConfig::default(), clock, keys(), recorder);
+    let door = Door::new(DoorConfig::default(), clock, keys(), None, recorder);
     let reply = send(&door, request("GET", "/b/a&b", &[]), UNSIGNED, b"").await;
     assert_eq!(code(&reply), "NoSuchKey");
     for part in

@@ -1,13 +1,25 @@
-//! Who may do what: whoever has a name may do everything to buckets of its own, and nothing to
-//! those of others.
+//! Who may do what: the owner of a bucket everything that its policy doesn't deny, others what its
+//! policy allows.
+//!
+//! s3s asks here before each operation. What is decided then needs the request's head alone; two
+//! operations name more in their bodies, and ask again: `PutObjectTagging` its tags, `DeleteObjects`
+//! its keys. Copies ask again for their source.
 
-use martlet_proxy::{Error, ObjectStore};
+use std::sync::Arc;
+
+use martlet_protocol::Clock;
+use martlet_proxy::ObjectStore;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::dto::PutObjectTaggingInput;
+use s3s::{S3Error, S3Request, S3Result, s3_error};
 
+use super::asked::{self, Asked};
+use super::rights::{Rights, Standing};
 use super::session;
+use crate::access::{Context, Requester, Scope, actions};
 use crate::auth::Identity;
+use crate::door::Operation;
 use crate::errors::s3_error;
 
 /// s3s is told no secrets: the door has authenticated the request and taken its credentials out.
@@ -20,36 +32,110 @@ impl S3Auth for NoSecrets {
     }
 }
 
-/// Asks for the identity that the door found, and for the bucket to be its own.
-pub(crate) struct IdentityRequired {
+/// Names the source of a copy.
+const COPY_SOURCE: &str = "x-amz-copy-source";
+
+/// Asks for the identity that the door found, and what the bucket lets it do.
+pub(crate) struct ByPolicy {
     pub(crate) store: ObjectStore,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 #[async_trait::async_trait]
-impl S3Access for IdentityRequired {
+impl S3Access for ByPolicy {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
-        let identity = context.extensions_mut().get::<Identity>();
-        let Some(name) = identity.and_then(Identity::name).map(str::to_owned) else {
-            return Err(denied());
+        let operation = context.s3_op().name().to_owned();
+        let Some(bucket) = context.s3_path().get_bucket_name().map(str::to_owned) else {
+            return named(context);
         };
-        let store = session(context.extensions_mut(), &self.store);
-        match context.s3_path().get_bucket_name() {
-            // Whether a name is taken is CreateBucket's own question.
-            Some(bucket) if context.s3_op().name() != "CreateBucket" => {
-                owns(&store, &name, bucket).await
-            }
-            _ => Ok(()),
+        // Whether a name is taken is CreateBucket's own question.
+        if operation == "CreateBucket" {
+            return named(context);
         }
+        let key = context.s3_path().get_object_key().map(str::to_owned);
+        let requester = requester(context)?;
+        let store = session(context.extensions_mut(), &self.store);
+        let found = store.bucket(&bucket).await.map_err(s3_error)?;
+        let standing = Standing::of(&requester, &bucket, &found);
+        if standing.is_shut_out() {
+            return Err(denied());
+        }
+        // What nobody will be asked about need not be known. Copies ask another bucket, too.
+        if standing.is_unlimited() && !context.headers().contains_key(COPY_SOURCE) {
+            let rights = Rights::new(store, requester, standing, Context::default());
+            context.extensions_mut().insert(rights);
+            return Ok(());
+        }
+        let asked = Asked {
+            operation: &operation,
+            headers: context.headers(),
+            query: context.uri().query().unwrap_or_default(),
+        };
+        let actions = actions(&operation, asked.case()?).ok_or_else(denied)?;
+        let mut known = asked.context(self.clock.now_ms())?;
+        asked::add_requester(&mut known, &requester);
+        asked::add_extensions(&mut known, context.extensions_mut());
+        let rights = Rights::new(store, requester, standing, known);
+        context.extensions_mut().insert(rights.clone());
+        if operation == "PutObjectTagging" {
+            return Ok(());
+        }
+        let is_by_key = actions.iter().any(|action| action.scope() == Scope::Object);
+        match key {
+            // The keys are in the body.
+            None if is_by_key && operation == "DeleteObjects" => Ok(()),
+            None if is_by_key => Err(denied()),
+            key => rights.check(&actions, key.as_deref()).await,
+        }
+    }
+
+    async fn put_object_tagging(
+        &self,
+        request: &mut S3Request<PutObjectTaggingInput>,
+    ) -> S3Result<()> {
+        let case = Asked {
+            operation: "PutObjectTagging",
+            headers: &request.headers,
+            query: request.uri.query().unwrap_or_default(),
+        }
+        .case()?;
+        let actions = actions("PutObjectTagging", case).ok_or_else(denied)?;
+        let rights = Rights::find(&request.extensions)?;
+        let tags = request.input.tagging.tag_set.iter();
+        let tags = tags.filter_map(|tag| Some((tag.key.as_deref()?, tag.value.as_deref()?)));
+        rights.with_tags(tags).check(&actions, Some(&request.input.key)).await
     }
 }
 
-/// Refuses the bucket of somebody else. One that isn't there is left to the operation.
-pub(super) async fn owns(store: &ObjectStore, name: &str, bucket: &str) -> S3Result<()> {
-    match store.bucket(bucket).await {
-        Ok(bucket) if bucket.owner == name => Ok(()),
-        Ok(_) => Err(denied()),
-        Err(Error::NoSuchBucket) => Ok(()),
-        Err(error) => Err(s3_error(error)),
+/// Asks for somebody in particular.
+fn named(context: &mut S3AccessContext<'_>) -> S3Result<()> {
+    match requester(context)? {
+        Requester::User { .. } => Ok(()),
+        Requester::Anonymous => Err(denied()),
+    }
+}
+
+/// Who asks. A request that didn't come by the door is nobody's.
+fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
+    let extensions = context.extensions_mut();
+    if extensions.get::<&'static Operation>().is_none() {
+        return Err(denied());
+    }
+    match extensions.get::<Identity>() {
+        None => Err(denied()),
+        Some(Identity::Anonymous) => Ok(Requester::Anonymous),
+        Some(Identity::Known(name)) => Ok(Requester::named(name)),
+    }
+}
+
+/// What somebody who may not list a bucket is told of a key that isn't there: no more than of one
+/// that is.
+pub(super) async fn conceal<T>(rights: Option<Rights>, outcome: S3Result<T>) -> S3Result<T> {
+    match (rights, outcome) {
+        (Some(rights), Err(error)) if error.code() == &s3s::S3ErrorCode::NoSuchKey => {
+            if rights.may_list().await? { Err(error) } else { Err(denied()) }
+        }
+        (_, outcome) => outcome,
     }
 }
 

@@ -3,15 +3,18 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::entry::Bucket as StoredBucket;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
+use martlet_protocol::{Setting, Settings};
 use martlet_proxy::{Error, NamedBucket, NewBucket};
 use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketConfiguration, CreateBucketInput,
     CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
     GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
-    ListBucketsOutput,
+    ListBucketsOutput, ObjectOwnership, OwnershipControls, OwnershipControlsRule,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
+use super::ownership::check_ownership;
+use super::settings::to_document;
 use super::{Operations, lenient, owner};
 use crate::attributes::wire_time;
 use crate::consistency::one;
@@ -26,6 +29,21 @@ const TOKEN_SCOPE: &str = "";
 /// The region that S3 writes as none at all.
 pub(crate) const UNNAMED_REGION: &str = "us-east-1";
 
+/// What is set about a bucket from its beginning.
+fn settings_of_new(ownership: Option<ObjectOwnership>) -> S3Result<Settings> {
+    let mut settings = Settings::default();
+    if let Some(object_ownership) = ownership {
+        if check_ownership(&object_ownership).is_err() {
+            return Err(s3_error!(InvalidArgument, "Invalid x-amz-object-ownership header"));
+        }
+        let controls =
+            OwnershipControls { rules: vec![OwnershipControlsRule { object_ownership }] };
+        let set = settings.set(Setting::OwnershipControls, to_document(&controls));
+        set.map_err(|too_long| s3_error(too_long.into()))?;
+    }
+    Ok(settings)
+}
+
 impl Operations {
     pub(super) async fn create_bucket(
         &self,
@@ -39,7 +57,9 @@ impl Operations {
         }
         self.check_location(input.create_bucket_configuration.as_ref())?;
         let policy = one(&request.headers, &STORAGE_POLICY)?.map(str::to_owned);
-        let new = NewBucket { owner: owner.clone(), index_shards: INDEX_SHARDS_DEFAULT, policy };
+        let settings = settings_of_new(input.object_ownership)?;
+        let index_shards = INDEX_SHARDS_DEFAULT;
+        let new = NewBucket { owner: owner.clone(), index_shards, policy, settings };
         match self.store.create_bucket(&input.bucket, new).await {
             Ok(bucket) => {
                 let location = Some(format!("/{}", input.bucket));

@@ -9,8 +9,8 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::access::owns;
-use super::{Operations, lenient, no_version, owner};
+use super::rights::Rights;
+use super::{Operations, lenient, no_version};
 use crate::attributes::{
     from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
     wire_etag, wire_time,
@@ -27,11 +27,13 @@ impl Operations {
         let input = request.input;
         let headers = &request.headers;
         let source = copy_source(input.copy_source)?;
-        owns(&self.store, &owner(&request.extensions)?, &source.0).await?;
+        let rights = Rights::find(&request.extensions)?;
         let directive = input.metadata_directive.as_ref().map(MetadataDirective::as_str);
         let new_metadata = replaces(directive, "x-amz-metadata-directive")?;
         let directive = input.tagging_directive.as_ref().map(TaggingDirective::as_str);
         let new_tags = replaces(directive, "x-amz-tagging-directive")?;
+        let tags_to = (!new_tags).then_some(input.key.as_str());
+        rights.check_source((&source.0, &source.1), tags_to).await?;
         let onto_itself = source.0 == input.bucket && source.1 == input.key;
         check_purpose(headers, onto_itself, new_metadata)?;
         let attributes = from_request(headers, input.metadata, &lenient)?;

@@ -9,6 +9,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
+use super::rights::Rights;
 use super::{Operations, lenient, no_version};
 use crate::attributes::stamp_headers;
 use crate::errors::s3_error;
@@ -47,6 +48,7 @@ impl Operations {
         mut request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         lenient(&mut request).refuse_conditions()?;
+        let rights = Rights::find(&request.extensions)?;
         let DeleteObjectsInput { bucket, delete, .. } = request.input;
         if !(1..=LIST_KEYS_MAX).contains(&delete.objects.len()) {
             return Err(s3_error!(
@@ -57,7 +59,7 @@ impl Operations {
         self.store.bucket(&bucket).await.map_err(s3_error)?;
         let quiet = delete.quiet == Some(true);
         let mut outcomes = futures::stream::iter(delete.objects)
-            .map(|object| self.delete_named(&bucket, object))
+            .map(|object| self.delete_named(rights, &bucket, object))
             .buffered(CONCURRENT_DELETES);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         while let Some((key, outcome)) = outcomes.next().await {
@@ -79,17 +81,26 @@ impl Operations {
         }))
     }
 
-    async fn delete_named(&self, bucket: &str, object: ObjectIdentifier) -> (String, S3Result<()>) {
-        let outcome = match conditions_of(&object) {
-            Ok(conditions) => self
-                .store
-                .delete(bucket, &object.key, &conditions)
-                .await
-                .map(drop)
-                .map_err(s3_error),
-            Err(error) => Err(error),
-        };
+    async fn delete_named(
+        &self,
+        rights: &Rights,
+        bucket: &str,
+        object: ObjectIdentifier,
+    ) -> (String, S3Result<()>) {
+        let outcome = self.delete_one(rights, bucket, &object).await;
         (object.key, outcome)
+    }
+
+    async fn delete_one(
+        &self,
+        rights: &Rights,
+        bucket: &str,
+        object: &ObjectIdentifier,
+    ) -> S3Result<()> {
+        let conditions = conditions_of(object)?;
+        rights.check_delete(&object.key).await?;
+        let deleted = self.store.delete(bucket, &object.key, &conditions).await;
+        deleted.map(drop).map_err(s3_error)
     }
 }
 

@@ -119,7 +119,8 @@ impl Operations {
         }))
     }
 
-    async fn owner_of(&self, bucket: &str) -> S3Result<Owner> {
+    /// The owner of a bucket, and of all that is in it.
+    pub(super) async fn owner_of(&self, bucket: &str) -> S3Result<Owner> {
         let bucket = self.store.bucket(bucket).await.map_err(s3_error)?;
         Ok(wire_owner(&bucket.owner))
     }

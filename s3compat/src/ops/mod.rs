@@ -5,29 +5,40 @@
 //! GET, HEAD and "not modified" say the same things in three of s3s's types.
 
 mod access;
+mod acl;
+mod answers;
+mod asked;
+mod attributes;
 mod buckets;
 mod copy;
+mod cors;
 mod delete;
 mod encoding;
 mod list;
 mod multipart;
 mod outgoing;
+mod ownership;
 mod parts;
+mod policy;
 mod read;
+mod rights;
+mod settings;
 mod tagging;
 mod uploads;
 mod write;
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use http::{Extensions, StatusCode};
 use martlet_proxy::{Ask, ObjectStore, Session};
 #[allow(clippy::wildcard_imports, reason = "the request and reply of every operation below")]
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
-pub(crate) use access::{IdentityRequired, NoSecrets};
+pub(crate) use access::{ByPolicy, NoSecrets};
 pub(crate) use buckets::UNNAMED_REGION;
+pub(crate) use cors::SetRules;
 
 use crate::auth::Identity;
 use crate::lenient::Lenient;
@@ -61,6 +72,10 @@ fn session(request: &Extensions, store: &ObjectStore) -> Session {
 /// The status of a reply, where it isn't the one that s3s gives to such a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyStatus(pub(crate) StatusCode);
+
+/// Says that the entity tag in a reply's document stands without its quotes, as S3 has it in some.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BareTags;
 
 /// What was read leniently from the request's headers.
 fn lenient<T>(request: &mut S3Request<T>) -> Lenient {
@@ -117,7 +132,10 @@ macro_rules! operations {
         #[async_trait::async_trait]
         impl S3 for Operations {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
-                Operations::$name(&self.of(&request.extensions), request).await
+                let rights = request.extensions.get().cloned();
+                let operations = self.of(&request.extensions);
+                let outcome: BoxFuture<'_, _> = Box::pin(Operations::$name(&operations, request));
+                access::conceal(rights, outcome.await).await
             })*
         }
     };
@@ -130,12 +148,29 @@ operations! {
     create_bucket: CreateBucketInput => CreateBucketOutput,
     create_multipart_upload: CreateMultipartUploadInput => CreateMultipartUploadOutput,
     delete_bucket: DeleteBucketInput => DeleteBucketOutput,
+    delete_bucket_cors: DeleteBucketCorsInput => DeleteBucketCorsOutput,
+    delete_bucket_ownership_controls: DeleteBucketOwnershipControlsInput => DeleteBucketOwnershipControlsOutput,
+    delete_bucket_tagging: DeleteBucketTaggingInput => DeleteBucketTaggingOutput,
+    delete_bucket_policy: DeleteBucketPolicyInput => DeleteBucketPolicyOutput,
     delete_object: DeleteObjectInput => DeleteObjectOutput,
     delete_object_tagging: DeleteObjectTaggingInput => DeleteObjectTaggingOutput,
     delete_objects: DeleteObjectsInput => DeleteObjectsOutput,
+    delete_public_access_block: DeletePublicAccessBlockInput => DeletePublicAccessBlockOutput,
+    get_bucket_acl: GetBucketAclInput => GetBucketAclOutput,
+    get_bucket_cors: GetBucketCorsInput => GetBucketCorsOutput,
+    get_bucket_encryption: GetBucketEncryptionInput => GetBucketEncryptionOutput,
     get_bucket_location: GetBucketLocationInput => GetBucketLocationOutput,
+    get_bucket_ownership_controls: GetBucketOwnershipControlsInput => GetBucketOwnershipControlsOutput,
+    get_bucket_request_payment: GetBucketRequestPaymentInput => GetBucketRequestPaymentOutput,
+    get_bucket_tagging: GetBucketTaggingInput => GetBucketTaggingOutput,
+    get_bucket_versioning: GetBucketVersioningInput => GetBucketVersioningOutput,
+    get_bucket_policy: GetBucketPolicyInput => GetBucketPolicyOutput,
+    get_bucket_policy_status: GetBucketPolicyStatusInput => GetBucketPolicyStatusOutput,
     get_object: GetObjectInput => GetObjectOutput,
+    get_object_acl: GetObjectAclInput => GetObjectAclOutput,
+    get_object_attributes: GetObjectAttributesInput => GetObjectAttributesOutput,
     get_object_tagging: GetObjectTaggingInput => GetObjectTaggingOutput,
+    get_public_access_block: GetPublicAccessBlockInput => GetPublicAccessBlockOutput,
     head_bucket: HeadBucketInput => HeadBucketOutput,
     head_object: HeadObjectInput => HeadObjectOutput,
     list_buckets: ListBucketsInput => ListBucketsOutput,
@@ -143,8 +178,15 @@ operations! {
     list_objects: ListObjectsInput => ListObjectsOutput,
     list_objects_v2: ListObjectsV2Input => ListObjectsV2Output,
     list_parts: ListPartsInput => ListPartsOutput,
+    put_bucket_acl: PutBucketAclInput => PutBucketAclOutput,
+    put_bucket_cors: PutBucketCorsInput => PutBucketCorsOutput,
+    put_bucket_ownership_controls: PutBucketOwnershipControlsInput => PutBucketOwnershipControlsOutput,
+    put_bucket_tagging: PutBucketTaggingInput => PutBucketTaggingOutput,
+    put_bucket_policy: PutBucketPolicyInput => PutBucketPolicyOutput,
     put_object: PutObjectInput => PutObjectOutput,
+    put_object_acl: PutObjectAclInput => PutObjectAclOutput,
     put_object_tagging: PutObjectTaggingInput => PutObjectTaggingOutput,
+    put_public_access_block: PutPublicAccessBlockInput => PutPublicAccessBlockOutput,
     upload_part: UploadPartInput => UploadPartOutput,
     upload_part_copy: UploadPartCopyInput => UploadPartCopyOutput,
 }

@@ -32,7 +32,7 @@ impl Operations {
         let checksum = checksums::of_upload(&request.headers)?;
         let new = NewUpload {
             attributes: from_request(&request.headers, input.metadata, &lenient)?,
-            checksum,
+            checksum: checksum.or(Some(checksums::DEFAULT)),
         };
         let upload =
             self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;
@@ -57,6 +57,7 @@ impl Operations {
             parts: named_parts(input.multipart_upload)?,
             conditions: lenient.write_conditions()?,
             checksum: checksums::in_headers(&request.headers, checksums::decode_whole)?,
+            checksum_kind: checksums::kind(&request.headers)?,
             object_size: object_size(input.mpu_object_size)?,
         };
         let written = self

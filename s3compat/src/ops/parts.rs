@@ -1,6 +1,8 @@
 //! The parts of an upload: UploadPart, `UploadPartCopy`, `ListParts`.
 
-use martlet_protocol::entry::{ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart};
+use martlet_protocol::entry::{
+    Checksum, ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart,
+};
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{CopyPart, ReadConditions, Selection};
 use s3s::dto::{
@@ -9,11 +11,11 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::access::owns;
 use super::copy::copy_source;
 use super::multipart::{part_number, upload_id};
+use super::rights::Rights;
 use super::write::incoming;
-use super::{Operations, lenient, limit, owner, wire_count, wire_owner, wire_size};
+use super::{Operations, lenient, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
@@ -29,11 +31,14 @@ impl Operations {
         let upload = upload_id(&input.upload_id)?;
         let number = part_number(input.part_number)?;
         let body = incoming(&request.headers, &request.extensions, input.body.take())?;
+        let given = body.compute.clone();
         let part = self.store.upload_part(&input.bucket, &input.key, upload, number, body).await;
         let part = part.map_err(s3_error)?;
         let mut output =
             UploadPartOutput { e_tag: Some(wire_etag(part.etag)), ..Default::default() };
-        set_checksums!(output, &part.checksums, part.etag);
+        // What the client gave it gets back; what the upload asks for besides is in ListParts.
+        let told = |sum: &&Checksum| given.is_empty() || given.contains(&sum.algorithm);
+        set_checksums!(output, part.checksums.iter().filter(told), part.etag);
         Ok(S3Response::new(output))
     }
 
@@ -47,7 +52,8 @@ impl Operations {
         let upload = upload_id(&input.upload_id)?;
         let number = part_number(input.part_number)?;
         let source = copy_source(input.copy_source)?;
-        owns(&self.store, &owner(&request.extensions)?, &source.0).await?;
+        let rights = Rights::find(&request.extensions)?;
+        rights.check_source((&source.0, &source.1), None).await?;
         let selection = copy_range(input.copy_source_range.as_deref())?;
         self.check_copy_range(&source, selection).await?;
         let copy = CopyPart { source, source_conditions: lenient.source_conditions, selection };
@@ -95,7 +101,7 @@ impl Operations {
         })?;
         let page = self.store.list_parts(&input.bucket, &input.key, upload, after, limit).await;
         let page = page.map_err(s3_error)?;
-        let owner = wire_owner(&owner(&request.extensions)?);
+        let owner = self.owner_of(&input.bucket).await?;
         let last = page.parts.last().map_or(after, |(number, _)| *number);
         let checksum = page.upload.checksum;
         Ok(S3Response::new(ListPartsOutput {

@@ -17,6 +17,7 @@ use super::{Operations, ReplyStatus, lenient, no_version};
 use crate::attributes::{metadata, object_headers, validators};
 use crate::checksums;
 use crate::errors::s3_error;
+use crate::lenient::Lenient;
 
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 const PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
@@ -31,8 +32,9 @@ impl Operations {
         let input = request.input;
         no_version(input.version_id.as_deref())?;
         let selection = selection(lenient.range, input.part_number)?;
-        let read = self.store.get(&input.bucket, &input.key, selection, &lenient.conditions).await;
-        let mut read = match read {
+        let (bucket, key) = (&input.bucket, &input.key);
+        let asked = Asked { bucket, key, lenient: &lenient, wants_bytes: true };
+        let mut read = match self.read_range(&asked, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
             Err(error) => return Err(s3_error(error)),
@@ -63,8 +65,9 @@ impl Operations {
         let input = request.input;
         no_version(input.version_id.as_deref())?;
         let selection = selection(lenient.range, input.part_number)?;
-        let read = self.store.head(&input.bucket, &input.key, selection, &lenient.conditions).await;
-        let read = match read {
+        let (bucket, key) = (&input.bucket, &input.key);
+        let asked = Asked { bucket, key, lenient: &lenient, wants_bytes: false };
+        let read = match self.read_range(&asked, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
             Err(error) => return Err(s3_error(error)),
@@ -81,6 +84,48 @@ impl Operations {
         };
         let token = self.store.token(&input.bucket, &input.key, read.stamp);
         reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)
+    }
+}
+
+/// A read, but for which bytes.
+struct Asked<'a> {
+    bucket: &'a str,
+    key: &'a str,
+    lenient: &'a Lenient,
+    wants_bytes: bool,
+}
+
+impl Operations {
+    async fn read(&self, asked: &Asked<'_>, selection: Selection) -> Result<ObjectRead, Error> {
+        let Asked { bucket, key, lenient, wants_bytes } = asked;
+        if *wants_bytes {
+            self.store.get(bucket, key, selection, &lenient.conditions).await
+        } else {
+            self.store.head(bucket, key, selection, &lenient.conditions).await
+        }
+    }
+
+    /// Reads a range, or the whole of an object that isn't the one that the range is wanted of. Each
+    /// answer is judged by the object that it is of: it may change between two reads.
+    async fn read_range(
+        &self,
+        asked: &Asked<'_>,
+        selection: Selection,
+    ) -> Result<ObjectRead, Error> {
+        let first = self.read(asked, selection).await;
+        let if_range = asked.lenient.if_range.as_ref();
+        let is_range = matches!(selection, Selection::From { .. } | Selection::Suffix { .. });
+        let Some(if_range) = if_range.filter(|_| is_range) else { return first };
+        match first {
+            Ok(first) if if_range.is(&first.object) => Ok(first),
+            Err(Error::InvalidRange { size }) => {
+                let whole = self.read(asked, Selection::Whole).await?;
+                let is_beyond = whole.object.size == size && if_range.is(&whole.object);
+                if is_beyond { Err(Error::InvalidRange { size }) } else { Ok(whole) }
+            }
+            Ok(_) => self.read(asked, Selection::Whole).await,
+            Err(error) => Err(error),
+        }
     }
 }
 

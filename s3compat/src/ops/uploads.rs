@@ -10,7 +10,7 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::encoding::Encoding;
-use super::{Operations, limit, owner, wire_count, wire_owner};
+use super::{Operations, limit, wire_count};
 use crate::attributes::{wire_class, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
@@ -35,7 +35,7 @@ impl Operations {
             limit,
         };
         let page = self.uploads_of(&input.bucket, list).await?;
-        let owner = wire_owner(&owner(&request.extensions)?);
+        let owner = self.owner_of(&input.bucket).await?;
         let uploads = page.uploads.into_iter().map(|upload| wire_upload(upload, encoding, &owner));
         let prefixes = page.prefixes.into_iter();
         let (next_key, next_id) = page.next.map_or((None, None), |(key, id)| (Some(key), id));

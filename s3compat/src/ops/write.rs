@@ -26,10 +26,14 @@ impl Operations {
         if input.write_offset_bytes.is_some() {
             return Err(s3_error!(NotImplemented, "Appending to objects is not implemented"));
         }
+        let mut body = incoming(&request.headers, &request.extensions, input.body.take())?;
+        if body.compute.is_empty() {
+            body.compute.push(checksums::DEFAULT.0);
+        }
         let put = PutObject {
             conditions: lenient.write_conditions()?,
             attributes: from_request(&request.headers, input.metadata.take(), &lenient)?,
-            body: incoming(&request.headers, &request.extensions, input.body.take())?,
+            body,
         };
         let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);

@@ -109,6 +109,7 @@ async fn whoever_signs_nothing_gets_nothing() {
     for (method, target) in [("GET", "/"), ("GET", "/bkt"), ("GET", "/bkt/k"), ("PUT", "/bkt/k")] {
         world.call(method, target).send_unsigned().await.refused(403, "AccessDenied");
     }
+    world.call("POST", "/bkt?delete").send_unsigned().await.refused(403, "AccessDenied");
 }
 
 #[tokio::test]
@@ -116,11 +117,11 @@ async fn what_is_not_there_yet_says_so() {
     let world = World::with_bucket().await;
     world.put("/bkt/k", "x").await;
     for (method, target) in [
-        ("GET", "/bkt?versioning"),
-        ("PUT", "/bkt?acl"),
+        ("GET", "/bkt?inventory"),
+        ("PUT", "/bkt?versioning"),
         ("DELETE", "/bkt?acl"),
         ("GET", "/bkt?versions"),
-        ("GET", "/bkt/k?attributes"),
+        ("GET", "/bkt/k?torrent"),
         ("PUT", "/bkt/k?renameObject"),
         ("GET", "/bkt/k?versionId=3"),
         ("POST", "/bkt/k?restore"),

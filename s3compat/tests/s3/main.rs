@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly anywhere")]
 
+mod access;
 mod bodies;
 mod buckets;
 mod consistency;

@@ -188,23 +188,25 @@ async fn a_composite_checksum_covers_those_of_the_parts() {
     let id = begun.one("UploadId");
     let (first, crc_first) = summed(&world, &id, 1, PART).await;
     let (second, crc_second) = summed(&world, &id, 2, "tail").await;
-    let named = |crc: [u8; 4]| {
-        let crc = STANDARD.encode(crc);
-        document(&[(1, &first), (2, &second)]).replacen(
-            "</Part>",
-            &format!("<ChecksumCRC32>{crc}</ChecksumCRC32></Part>"),
-            1,
-        )
+    let named = |crcs: &[[u8; 4]]| {
+        crcs.iter().fold(document(&[(1, &first), (2, &second)]), |document, crc| {
+            let crc = STANDARD.encode(crc);
+            let with_crc = format!("</ETag><ChecksumCRC32>{crc}</ChecksumCRC32></Part>");
+            document.replacen("</ETag></Part>", &with_crc, 1)
+        })
     };
     let complete = |body: String| world.call("POST", &format!("/bkt/k?uploadId={id}")).body(body);
-    complete(named([0; 4])).send().await.refused(400, "InvalidPart");
+    complete(named(&[[0; 4], crc_second])).send().await.refused(400, "InvalidPart");
+    // It is made of what the client says that it sent.
+    complete(named(&[crc_first])).send().await.refused(400, "InvalidRequest");
+    let named = named(&[crc_first, crc_second]);
     let of_parts = [crc_first, crc_second].concat();
     let whole = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, &of_parts);
     let whole = STANDARD.encode(u32::try_from(whole).unwrap().to_be_bytes());
-    let wrong = complete(named(crc_first)).header("x-amz-checksum-crc32", "AAAAAA==-2").send();
+    let wrong = complete(named.clone()).header("x-amz-checksum-crc32", "AAAAAA==-2").send();
     wrong.await.refused(400, "BadDigest");
     let whole = format!("{whole}-2");
-    let done = complete(named(crc_first)).header("x-amz-checksum-crc32", &whole).send().await;
+    let done = complete(named).header("x-amz-checksum-crc32", &whole).send().await;
     let done = done.expect(200);
     assert_eq!(
         (done.one("ChecksumCRC32"), done.one("ChecksumType")),

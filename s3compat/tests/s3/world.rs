@@ -14,7 +14,7 @@ use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
 use martlet_ring::{Device, Node, Ring};
 use martlet_s3compat::auth::{Identity, Keys, Secret};
 use martlet_s3compat::door::DoorConfig;
-use martlet_s3compat::{S3Service, TokenKey};
+use martlet_s3compat::{Peer, S3Service, TokenKey};
 use sha2::{Digest, Sha256};
 
 /// 2026-01-01T00:00:00Z.
@@ -55,7 +55,8 @@ impl World {
             ("BOB".to_owned(), secret, Identity::known("bob")),
         ]);
         let tokens = TokenKey::derive(SECRET.as_bytes());
-        let service = S3Service::new(store, DoorConfig::default(), clock, keys, tokens);
+        let config = DoorConfig { allow_anonymous: true, ..DoorConfig::default() };
+        let service = S3Service::new(store, config, clock, keys, tokens);
         Self { service, node, device }
     }
 
@@ -76,6 +77,7 @@ impl World {
             payload: "UNSIGNED-PAYLOAD",
             headers: Vec::new(),
             body: Bytes::new(),
+            peer: None,
         }
     }
 
@@ -109,6 +111,7 @@ pub(crate) struct Call<'a> {
     payload: &'static str,
     headers: Vec<(String, String)>,
     body: Bytes,
+    peer: Option<Peer>,
 }
 
 impl Call<'_> {
@@ -124,6 +127,12 @@ impl Call<'_> {
 
     pub(crate) fn by(mut self, access_key: &'static str) -> Self {
         self.access_key = access_key;
+        self
+    }
+
+    /// The address that it comes from.
+    pub(crate) fn from(mut self, address: &str) -> Self {
+        self.peer = Some(Peer(address.parse().unwrap()));
         self
     }
 
@@ -198,7 +207,10 @@ impl Call<'_> {
         if !self.headers.iter().any(|(name, _)| name == "content-length") {
             request = request.header("content-length", self.body.len());
         }
-        let request = request.body(Full::new(self.body)).unwrap();
+        let mut request = request.body(Full::new(self.body)).unwrap();
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(peer);
+        }
         let (parts, body) = self.world.service.call(request).await.into_parts();
         let body = body.collect().await.map(http_body_util::Collected::to_bytes);
         Reply {

@@ -1,0 +1,141 @@
+//! The actions of S3 that policies speak of, and what each of them is done to.
+
+use super::Malformed;
+use super::glob::{Atom, atoms, matches};
+
+/// What an action is done to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The service: no bucket's policy has a say.
+    Service,
+    /// A bucket.
+    Bucket,
+    /// An object.
+    Object,
+}
+
+/// Declares the actions by S3's names.
+macro_rules! actions {
+    ($($scope:ident: $($name:ident)*;)*) => {
+        /// An action, by S3's name for it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Action { $($($name,)*)* }
+
+        impl Action {
+            /// All of them.
+            pub(crate) const ALL: &'static [Self] = &[$($(Self::$name,)*)*];
+
+            /// Its name, with the service's.
+            pub(crate) fn name(self) -> &'static str {
+                match self { $($(Self::$name => concat!("s3:", stringify!($name)),)*)* }
+            }
+
+            /// What it is done to.
+            pub(crate) fn scope(self) -> Scope {
+                match self { $($(Self::$name)|* => Scope::$scope,)* }
+            }
+        }
+    };
+}
+
+actions! {
+    Service: CreateBucket ListAllMyBuckets;
+    Bucket:
+        DeleteBucket DeleteBucketPolicy DeleteBucketWebsite GetAccelerateConfiguration
+        GetAnalyticsConfiguration GetBucketAcl GetBucketCORS GetBucketLocation GetBucketLogging
+        GetBucketNotification GetBucketObjectLockConfiguration GetBucketOwnershipControls
+        GetBucketPolicy GetBucketPolicyStatus GetBucketPublicAccessBlock GetBucketRequestPayment
+        GetBucketTagging GetBucketVersioning GetBucketWebsite GetEncryptionConfiguration
+        GetIntelligentTieringConfiguration GetInventoryConfiguration GetLifecycleConfiguration
+        GetMetricsConfiguration GetReplicationConfiguration ListBucket ListBucketMultipartUploads
+        ListBucketVersions PutAccelerateConfiguration PutAnalyticsConfiguration PutBucketAcl
+        PutBucketCORS PutBucketLogging PutBucketNotification PutBucketObjectLockConfiguration
+        PutBucketOwnershipControls PutBucketPolicy PutBucketPublicAccessBlock
+        PutBucketRequestPayment PutBucketTagging PutBucketVersioning PutBucketWebsite
+        PutEncryptionConfiguration PutIntelligentTieringConfiguration PutInventoryConfiguration
+        PutLifecycleConfiguration PutMetricsConfiguration PutReplicationConfiguration;
+    Object:
+        AbortMultipartUpload BypassGovernanceRetention DeleteObject DeleteObjectTagging
+        DeleteObjectVersion DeleteObjectVersionTagging GetObject GetObjectAcl GetObjectAttributes
+        GetObjectLegalHold GetObjectRetention GetObjectTagging GetObjectTorrent GetObjectVersion
+        GetObjectVersionAcl GetObjectVersionAttributes GetObjectVersionForReplication
+        GetObjectVersionTagging GetObjectVersionTorrent ListMultipartUploadParts
+        ObjectOwnerOverrideToBucketOwner PutObject PutObjectAcl PutObjectLegalHold
+        PutObjectRetention PutObjectTagging PutObjectVersionAcl PutObjectVersionTagging
+        ReplicateDelete ReplicateObject ReplicateTags RestoreObject;
+}
+
+/// Actions as a policy names them: in any case, with `*` and `?`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Actions(Vec<Vec<Atom>>);
+
+impl Actions {
+    /// Reads names, each of which must mean at least one action.
+    pub(super) fn parse(names: &[&str]) -> Result<Self, Malformed> {
+        let read = |name: &&str| {
+            let pattern: Vec<Atom> = atoms(&name.to_ascii_lowercase()).collect();
+            let mut all = Action::ALL.iter();
+            let is_known = all.any(|action| is_one(&pattern, *action));
+            is_known.then_some(pattern).ok_or_else(|| Malformed::new("Policy has invalid action"))
+        };
+        names.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether it names an action.
+    pub(super) fn name(&self, action: Action) -> bool {
+        self.0.iter().any(|pattern| is_one(pattern, action))
+    }
+
+    /// Whether each of the names means something that can be done to one of the scopes.
+    pub(super) fn all_fit(&self, scopes: &[Scope]) -> bool {
+        self.0.iter().all(|pattern| {
+            let mut all = Action::ALL.iter();
+            all.any(|action| is_one(pattern, *action) && scopes.contains(&action.scope()))
+        })
+    }
+}
+
+fn is_one(pattern: &[Atom], action: Action) -> bool {
+    matches(pattern, &action.name().to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_patterns_in_any_case() {
+        let actions = Actions::parse(&["S3:getobject*", "s3:PutObject"]).unwrap();
+        assert!(actions.name(Action::GetObject) && actions.name(Action::GetObjectVersionTagging));
+        assert!(actions.name(Action::PutObject) && !actions.name(Action::PutObjectAcl));
+        for all in ["*", "s3:*"] {
+            let all_actions = Actions::parse(&[all]).unwrap();
+            assert!(Action::ALL.iter().all(|action| all_actions.name(*action)), "{all}");
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        for name in ["s3:GetObjects", "GetObject", "ec2:*", "", "s3:", "s3:get?"] {
+            let error = Actions::parse(&["s3:GetObject", name]).unwrap_err();
+            assert_eq!(error.to_string(), "Policy has invalid action", "{name}");
+        }
+    }
+
+    #[test]
+    fn actions_fit_what_they_are_done_to() {
+        let fit = |name: &str, scope| Actions::parse(&[name]).unwrap().all_fit(&[scope]);
+        assert!(fit("s3:GetObject", Scope::Object) && !fit("s3:GetObject", Scope::Bucket));
+        assert!(fit("s3:ListBucket", Scope::Bucket) && !fit("s3:ListBucket", Scope::Object));
+        assert!(fit("s3:*", Scope::Bucket) && fit("s3:*", Scope::Object));
+        assert!(!fit("s3:CreateBucket", Scope::Bucket));
+    }
+
+    #[test]
+    fn every_action_is_named_once() {
+        let names: std::collections::HashSet<_> =
+            Action::ALL.iter().map(|action| action.name().to_ascii_lowercase()).collect();
+        assert_eq!(names.len(), Action::ALL.len());
+        assert!(names.contains("s3:getbucketcors"));
+    }
+}

@@ -1,0 +1,120 @@
+//! What is known of a request when a policy is asked about it.
+
+use std::collections::HashMap;
+
+use super::key::{Key, Source};
+
+/// What a request says of itself, under the names of the closed list of keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Context {
+    values: HashMap<(&'static str, Option<String>), Vec<String>>,
+    is_part: bool,
+}
+
+impl Context {
+    /// The same with one more value of `key`.
+    ///
+    /// # Panics
+    /// When there is no such key.
+    #[cfg(test)]
+    pub(crate) fn with(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.add(key, value);
+        self
+    }
+
+    /// Notes one more value of `key`.
+    ///
+    /// # Panics
+    /// When there is no such key.
+    pub(crate) fn add(&mut self, key: &str, value: impl Into<String>) {
+        let key = Key::parse(key).expect("the caller names a key of the list");
+        self.values.entry((key.row.name, key.tag)).or_default().push(value.into());
+    }
+
+    /// Notes the tags that the request sets.
+    pub(crate) fn set_tags<'a>(&mut self, tags: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        for (name, value) in tags {
+            self.add_tag("s3:RequestObjectTag", name, value);
+            self.add("s3:RequestObjectTagKeys", name);
+        }
+    }
+
+    /// Notes the tags of the object that is there.
+    pub(crate) fn set_existing<'a>(&mut self, tags: impl IntoIterator<Item = (&'a str, &'a str)>) {
+        for (name, value) in tags {
+            self.add_tag("s3:ExistingObjectTag", name, value);
+        }
+    }
+
+    fn add_tag(&mut self, key: &'static str, name: &str, value: &str) {
+        self.values.entry((key, Some(name.to_owned()))).or_default().push(value.to_owned());
+    }
+
+    /// Says that the request is about a part of an upload: what its object will be was said, and
+    /// judged, when the upload began.
+    pub(crate) fn set_part(&mut self) {
+        self.is_part = true;
+    }
+
+    /// Notes what headers and query say, by the list of keys.
+    pub(crate) fn read<'a>(
+        &mut self,
+        header: impl Fn(&'static str) -> Option<&'a str>,
+        query: impl Fn(&'static str) -> Option<&'a str>,
+    ) {
+        for row in super::key::KEYS {
+            let said = match row.source {
+                Source::Header(name) | Source::ObjectHeader(name) => header(name),
+                Source::Query(name) => query(name),
+                _ => None,
+            };
+            if let Some(said) = said {
+                self.values.insert((row.name, None), vec![said.to_owned()]);
+            }
+        }
+    }
+
+    /// The values of a key; none where the request says nothing of it.
+    pub(super) fn get(&self, key: &Key) -> &[String] {
+        let name = (key.row.name, key.tag.clone());
+        self.values.get(&name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether the key was judged when the upload began.
+    pub(super) fn is_settled(&self, key: &Key) -> bool {
+        self.is_part && key.is_of_new_objects()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get<'a>(context: &'a Context, key: &str) -> &'a [String] {
+        context.get(&Key::parse(key).unwrap())
+    }
+
+    #[test]
+    fn headers_and_queries_are_read_by_the_list() {
+        let mut context = Context::default();
+        context.read(
+            |name| (name == "x-amz-acl").then_some("private"),
+            |name| (name == "prefix").then_some("a/"),
+        );
+        assert_eq!(get(&context, "s3:x-amz-acl"), ["private"]);
+        assert_eq!(get(&context, "s3:prefix"), ["a/"]);
+        assert!(get(&context, "s3:delimiter").is_empty());
+    }
+
+    #[test]
+    fn tags_are_named_by_their_keys() {
+        let mut context = Context::default();
+        context.set_tags([("a", "1"), ("B/c", "2")]);
+        context.set_existing([("a", "9")]);
+        assert_eq!(get(&context, "s3:RequestObjectTag/B/c"), ["2"]);
+        assert_eq!(get(&context, "s3:RequestObjectTagKeys"), ["a", "B/c"]);
+        assert_eq!(get(&context, "s3:ExistingObjectTag/a"), ["9"]);
+        assert_eq!(get(&context, "s3:RequestObjectTag/a"), ["1"]);
+        assert!(get(&context, "s3:ExistingObjectTag/B/c").is_empty());
+    }
+}

@@ -1,0 +1,183 @@
+//! The closed list of what conditions may ask about a request.
+//!
+//! What isn't in it is refused when a policy is put: a condition that nobody evaluates would be a
+//! promise that nobody keeps.
+
+/// What a key's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Number,
+    Date,
+    Address,
+    Flag,
+    Arn,
+}
+
+/// Where a key's values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The requester, the connection, the clock.
+    Request,
+    /// A header.
+    Header(&'static str),
+    /// A header that says what a new object will be. Parts of an upload don't say it again.
+    ObjectHeader(&'static str),
+    /// A query parameter.
+    Query(&'static str),
+    /// The tag of this name of the object that is there.
+    ExistingTag,
+    /// The tag of this name that the request sets.
+    RequestTag,
+    /// The names of all the tags that the request sets.
+    RequestTagKeys,
+}
+
+/// A row of the list.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// Its name as it is written in documents.
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) source: Source,
+}
+
+const fn row(name: &'static str, kind: Kind, source: Source) -> Row {
+    Row { name, kind, source }
+}
+
+/// All keys.
+pub(super) static KEYS: &[Row] = {
+    use Kind::{Address, Arn, Date, Flag, Number, Text};
+    use Source::{ExistingTag, Header, ObjectHeader, Query, Request, RequestTag, RequestTagKeys};
+    &[
+        row("aws:CurrentTime", Date, Request),
+        row("aws:EpochTime", Date, Request),
+        row("aws:PrincipalAccount", Text, Request),
+        row("aws:PrincipalArn", Arn, Request),
+        row("aws:PrincipalType", Text, Request),
+        row("aws:Referer", Text, Header("referer")),
+        row("aws:SecureTransport", Flag, Request),
+        row("aws:SourceIp", Address, Request),
+        row("aws:UserAgent", Text, Header("user-agent")),
+        row("aws:userid", Text, Request),
+        row("aws:username", Text, Request),
+        row("s3:ExistingObjectTag", Text, ExistingTag),
+        row("s3:RequestObjectTag", Text, RequestTag),
+        row("s3:RequestObjectTagKeys", Text, RequestTagKeys),
+        row("s3:ResourceAccount", Text, Request),
+        row("s3:TlsVersion", Number, Request),
+        row("s3:VersionId", Text, Request),
+        row("s3:authType", Text, Request),
+        row("s3:delimiter", Text, Query("delimiter")),
+        row("s3:if-match", Text, Request),
+        row("s3:if-none-match", Text, Request),
+        row("s3:max-keys", Number, Query("max-keys")),
+        row("s3:object-lock-legal-hold", Text, ObjectHeader("x-amz-object-lock-legal-hold")),
+        row("s3:object-lock-mode", Text, ObjectHeader("x-amz-object-lock-mode")),
+        row(
+            "s3:object-lock-retain-until-date",
+            Date,
+            ObjectHeader("x-amz-object-lock-retain-until-date"),
+        ),
+        row("s3:prefix", Text, Query("prefix")),
+        row("s3:signatureversion", Text, Request),
+        row("s3:x-amz-acl", Text, ObjectHeader("x-amz-acl")),
+        row("s3:x-amz-copy-source", Text, Request),
+        row("s3:x-amz-grant-full-control", Text, ObjectHeader("x-amz-grant-full-control")),
+        row("s3:x-amz-grant-read", Text, ObjectHeader("x-amz-grant-read")),
+        row("s3:x-amz-grant-read-acp", Text, ObjectHeader("x-amz-grant-read-acp")),
+        row("s3:x-amz-grant-write", Text, ObjectHeader("x-amz-grant-write")),
+        row("s3:x-amz-grant-write-acp", Text, ObjectHeader("x-amz-grant-write-acp")),
+        row("s3:x-amz-metadata-directive", Text, Header("x-amz-metadata-directive")),
+        row("s3:x-amz-server-side-encryption", Text, ObjectHeader("x-amz-server-side-encryption")),
+        row(
+            "s3:x-amz-server-side-encryption-aws-kms-key-id",
+            Text,
+            ObjectHeader("x-amz-server-side-encryption-aws-kms-key-id"),
+        ),
+        row(
+            "s3:x-amz-server-side-encryption-customer-algorithm",
+            Text,
+            Header("x-amz-server-side-encryption-customer-algorithm"),
+        ),
+        row("s3:x-amz-storage-class", Text, ObjectHeader("x-amz-storage-class")),
+        row(
+            "s3:x-amz-website-redirect-location",
+            Text,
+            ObjectHeader("x-amz-website-redirect-location"),
+        ),
+    ]
+};
+
+/// A key, with the name of its tag where it is about one.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub(super) row: &'static Row,
+    pub(super) tag: Option<String>,
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.row.name == other.row.name && self.tag == other.tag
+    }
+}
+
+impl Key {
+    /// Reads a key as it stands in a document: its case doesn't count, but for the name of a tag.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (name, tag) = match text.split_once('/') {
+            None => (text, None),
+            Some((name, tag)) => (name, Some(tag.to_owned())),
+        };
+        let row = KEYS.iter().find(|row| row.name.eq_ignore_ascii_case(name))?;
+        let has_tag = matches!(row.source, Source::ExistingTag | Source::RequestTag);
+        let is_right = tag.as_ref().map_or(!has_tag, |tag| has_tag && !tag.is_empty());
+        is_right.then_some(Self { row, tag })
+    }
+
+    /// Whether parts of an upload don't say it, because its beginning did.
+    pub(super) fn is_of_new_objects(&self) -> bool {
+        match self.row.source {
+            Source::ObjectHeader(_) | Source::RequestTag | Source::RequestTagKeys => true,
+            Source::Request | Source::Header(_) | Source::Query(_) | Source::ExistingTag => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_sorted_and_each_is_found() {
+        assert!(KEYS.is_sorted_by(|one, other| one.name < other.name));
+        for row in KEYS {
+            let has_tag = matches!(row.source, Source::ExistingTag | Source::RequestTag);
+            let name = if has_tag { format!("{}/t", row.name) } else { row.name.to_owned() };
+            let key = Key::parse(&name.to_uppercase()).unwrap();
+            assert_eq!(key.row.name, row.name);
+            assert_eq!(Key::parse(&name).unwrap().tag.is_some(), has_tag);
+        }
+    }
+
+    #[test]
+    fn tags_are_named_and_others_have_none() {
+        let tag = |text: &str| Key::parse(text).and_then(|key| key.tag);
+        assert_eq!(tag("s3:ExistingObjectTag/A/b"), Some("A/b".to_owned()));
+        for text in [
+            "s3:ExistingObjectTag",
+            "s3:RequestObjectTag/",
+            "s3:prefix/a",
+            "aws:SourceVpc",
+            "prefix",
+            "",
+        ] {
+            assert!(Key::parse(text).is_none(), "{text}");
+        }
+        assert_ne!(
+            Key::parse("s3:RequestObjectTag/a").unwrap(),
+            Key::parse("s3:RequestObjectTag/A").unwrap()
+        );
+    }
+}

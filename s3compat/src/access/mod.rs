@@ -1,0 +1,67 @@
+//! Who may do what, by a bucket's policy. Values in, values out: nothing here does I/O.
+//!
+//! ```text
+//! document ─▶ Policy ─┐
+//! request  ─▶ Context ┼─▶ Question ─▶ Allow · Deny · Undecided
+//! operation ─▶ Action ┘
+//! ```
+//!
+//! * `policy`, `statement`: documents, read strictly; `json` refuses what is ambiguous.
+//! * `principal`, `action`, `template`, `condition`, `operator`, `key`: their parts.
+//! * `glob`: texts with wildcards, without recursion.
+//! * `context`: what is known of a request, under the names that conditions ask for.
+//! * `operations`: which actions each operation of the door's table is.
+//!
+//! Invariants:
+//! * A document is refused unless all of it can be evaluated, so that no condition is ever
+//!   ignored.
+//! * Deny wins, then Allow; nothing else opens anything.
+
+mod action;
+mod condition;
+mod context;
+mod glob;
+mod json;
+mod key;
+mod network;
+mod operations;
+mod operator;
+mod policy;
+mod principal;
+mod statement;
+mod template;
+
+use std::borrow::Cow;
+
+pub(crate) use action::{Action, Scope};
+pub(crate) use context::Context;
+pub(crate) use operations::{Case, actions};
+pub(crate) use policy::{Policy, Verdict};
+pub(crate) use principal::Requester;
+
+#[cfg(test)]
+mod tests;
+
+/// Why a document is no policy, in S3's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Malformed(Cow<'static, str>);
+
+impl Malformed {
+    fn new(message: impl Into<Cow<'static, str>>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// What a policy is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    /// Who asks.
+    pub(crate) requester: &'a Requester,
+    /// What for.
+    pub(crate) action: Action,
+    /// To what: `bucket`, or `bucket/key`.
+    pub(crate) resource: &'a str,
+    /// What else is known.
+    pub(crate) context: &'a Context,
+}

@@ -1,0 +1,322 @@
+//! The operators of conditions: what is compared, and how.
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+use time::{Date, OffsetDateTime};
+
+use super::key::Kind;
+use super::network::Network;
+use super::template::Template;
+use super::{Context, Malformed};
+
+/// An operator, with what its name began and ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Operator {
+    pub(super) quantifier: Option<Quantifier>,
+    pub(super) test: Test,
+    pub(super) is_negated: bool,
+    /// Whether a request that says nothing passes.
+    pub(super) if_exists: bool,
+}
+
+/// Of how many values of a request it must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quantifier {
+    Any,
+    All,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    Text,
+    TextInAnyCase,
+    Pattern,
+    Address,
+    Flag,
+    Number(Order),
+    Date(Order),
+    Arn,
+    /// Whether there is none.
+    Absent,
+}
+
+/// How a request's number must stand to the one that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Equal,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+/// A value of a condition, read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Expected {
+    Text(Template),
+    /// The six parts of an ARN.
+    Arn(Vec<Template>),
+    Network(Network),
+    Flag(bool),
+    Number(f64),
+    /// Nanoseconds since 1970.
+    Date(i128),
+}
+
+impl Operator {
+    /// Reads the name of an operator.
+    pub(super) fn parse(name: &str) -> Result<Self, Malformed> {
+        let unknown = || Malformed::new(format!("Invalid condition type : {name}"));
+        let (quantifier, rest) = match name.split_once(':') {
+            None => (None, name),
+            Some(("ForAnyValue", rest)) => (Some(Quantifier::Any), rest),
+            Some(("ForAllValues", rest)) => (Some(Quantifier::All), rest),
+            Some(_) => return Err(unknown()),
+        };
+        let (base, if_exists) = match rest.strip_suffix("IfExists") {
+            Some(base) => (base, true),
+            None => (rest, false),
+        };
+        let (test, is_negated) = test(base).ok_or_else(unknown)?;
+        if test == Test::Absent && (quantifier.is_some() || if_exists) {
+            return Err(unknown());
+        }
+        Ok(Self { quantifier, test, is_negated, if_exists })
+    }
+
+    /// Whether it is for such keys. Any value can be compared as the text that it is.
+    pub(super) fn takes(self, kind: Kind) -> bool {
+        match self.test {
+            Test::Text | Test::TextInAnyCase | Test::Pattern | Test::Absent => true,
+            Test::Address => kind == Kind::Address,
+            Test::Flag => kind == Kind::Flag,
+            Test::Number(_) => kind == Kind::Number,
+            Test::Date(_) => kind == Kind::Date,
+            Test::Arn => kind == Kind::Arn,
+        }
+    }
+
+    /// Reads a value for it.
+    pub(super) fn expect(self, text: &str, has_variables: bool) -> Result<Expected, Malformed> {
+        let wrong = || Malformed::new(format!("Invalid value in a condition: {text}"));
+        match self.test {
+            Test::Text | Test::TextInAnyCase | Test::Pattern => {
+                Template::parse(text, has_variables).map(Expected::Text)
+            }
+            Test::Arn => {
+                let parts = arn_parts(text).ok_or_else(wrong)?;
+                let parts = parts.iter().map(|part| Template::parse(part, has_variables));
+                parts.collect::<Result<_, _>>().map(Expected::Arn)
+            }
+            Test::Address => Network::parse(text).map(Expected::Network).ok_or_else(wrong),
+            Test::Flag | Test::Absent => flag(text).map(Expected::Flag).ok_or_else(wrong),
+            Test::Number(_) => number(text).map(Expected::Number).ok_or_else(wrong),
+            Test::Date(_) => date(text).map(Expected::Date).ok_or_else(wrong),
+        }
+    }
+
+    /// Whether what a request says is what is expected, negation aside. What can't be read is
+    /// nothing that anybody expects.
+    pub(super) fn meets(self, said: &str, expected: &Expected, context: &Context) -> bool {
+        match (self.test, expected) {
+            (Test::Text, Expected::Text(template)) => {
+                template.literal(context).is_some_and(|text| text == said)
+            }
+            (Test::TextInAnyCase, Expected::Text(template)) => template
+                .literal(context)
+                .is_some_and(|text| text.to_lowercase() == said.to_lowercase()),
+            (Test::Pattern, Expected::Text(template)) => template.matches(said, context),
+            (Test::Arn, Expected::Arn(templates)) => arn_parts(said).is_some_and(|parts| {
+                let mut pairs = templates.iter().zip(parts);
+                pairs.all(|(template, part)| template.matches(part, context))
+            }),
+            (Test::Address, Expected::Network(network)) => {
+                said.parse::<IpAddr>().is_ok_and(|address| network.contains(address))
+            }
+            (Test::Flag, Expected::Flag(expected)) => flag(said) == Some(*expected),
+            (Test::Number(order), Expected::Number(expected)) => {
+                let ordering = number(said).and_then(|said| said.partial_cmp(expected));
+                ordering.is_some_and(|ordering| order.is(ordering))
+            }
+            (Test::Date(order), Expected::Date(expected)) => {
+                date(said).is_some_and(|said| order.is(said.cmp(expected)))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Order {
+    fn is(self, ordering: Ordering) -> bool {
+        match self {
+            Self::Equal => ordering.is_eq(),
+            Self::Less => ordering.is_lt(),
+            Self::AtMost => ordering.is_le(),
+            Self::Greater => ordering.is_gt(),
+            Self::AtLeast => ordering.is_ge(),
+        }
+    }
+}
+
+/// The test that a name stands for, and whether it is its contrary.
+fn test(name: &str) -> Option<(Test, bool)> {
+    let plain = |test| Some((test, false));
+    let negated = |test| Some((test, true));
+    match name {
+        "StringEquals" => plain(Test::Text),
+        "StringNotEquals" => negated(Test::Text),
+        "StringEqualsIgnoreCase" => plain(Test::TextInAnyCase),
+        "StringNotEqualsIgnoreCase" => negated(Test::TextInAnyCase),
+        "StringLike" => plain(Test::Pattern),
+        "StringNotLike" => negated(Test::Pattern),
+        "IpAddress" => plain(Test::Address),
+        "NotIpAddress" => negated(Test::Address),
+        "Bool" => plain(Test::Flag),
+        "Null" => plain(Test::Absent),
+        "ArnEquals" | "ArnLike" => plain(Test::Arn),
+        "ArnNotEquals" | "ArnNotLike" => negated(Test::Arn),
+        _ => {
+            let (kind, order) = match name.strip_prefix("Numeric") {
+                Some(order) => (Test::Number as fn(Order) -> Test, order),
+                None => (Test::Date as fn(Order) -> Test, name.strip_prefix("Date")?),
+            };
+            let (order, is_negated) = match order {
+                "Equals" => (Order::Equal, false),
+                "NotEquals" => (Order::Equal, true),
+                "LessThan" => (Order::Less, false),
+                "LessThanEquals" => (Order::AtMost, false),
+                "GreaterThan" => (Order::Greater, false),
+                "GreaterThanEquals" => (Order::AtLeast, false),
+                _ => return None,
+            };
+            Some((kind(order), is_negated))
+        }
+    }
+}
+
+/// The six parts of an ARN; colons within a variable divide nothing, and neither do those that
+/// come later.
+fn arn_parts(text: &str) -> Option<Vec<&str>> {
+    let (mut parts, mut start, mut is_inside) = (Vec::with_capacity(6), 0, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'{' if at > 0 && text.as_bytes()[at - 1] == b'$' => is_inside = true,
+            b'}' => is_inside = false,
+            b':' if !is_inside && parts.len() < 5 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    (parts.len() == 6).then_some(parts)
+}
+
+fn flag(text: &str) -> Option<bool> {
+    let is = |word: &str| text.eq_ignore_ascii_case(word);
+    (is("true") || is("false")).then(|| is("true"))
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// Nanoseconds since 1970 of a moment, a day, or seconds since 1970.
+fn date(text: &str) -> Option<i128> {
+    if let Ok(seconds) = text.parse::<i64>() {
+        return Some(i128::from(seconds) * 1_000_000_000);
+    }
+    let day = format_description!("[year]-[month]-[day]");
+    let moment = OffsetDateTime::parse(text, &Rfc3339).ok();
+    let moment = moment.or_else(|| Some(Date::parse(text, &day).ok()?.midnight().assume_utc()));
+    moment.map(OffsetDateTime::unix_timestamp_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meets(operator: &str, expected: &str, said: &str) -> bool {
+        let operator = Operator::parse(operator).unwrap();
+        let expected = operator.expect(expected, true).unwrap();
+        operator.meets(said, &expected, &Context::default().with("aws:username", "bob"))
+    }
+
+    #[test]
+    fn names_are_read_with_what_surrounds_them() {
+        let operator = Operator::parse("ForAllValues:StringNotLikeIfExists").unwrap();
+        assert_eq!(operator.quantifier, Some(Quantifier::All));
+        assert_eq!((operator.test, operator.is_negated), (Test::Pattern, true));
+        assert!(operator.if_exists);
+        for name in [
+            "stringequals",
+            "StringMatches",
+            "ForEach:StringLike",
+            "NullIfExists",
+            "ForAnyValue:Null",
+            "BinaryEquals",
+            "Numeric",
+            "DateBefore",
+            "BoolNot",
+            "",
+        ] {
+            let error = Operator::parse(name).unwrap_err().to_string();
+            assert_eq!(error, format!("Invalid condition type : {name}"));
+        }
+    }
+
+    #[test]
+    fn texts_are_compared() {
+        assert!(meets("StringEquals", "a*", "a*") && !meets("StringEquals", "a*", "ab"));
+        assert!(!meets("StringEquals", "a", "A"));
+        assert!(meets("StringEqualsIgnoreCase", "Ab", "aB"));
+        assert!(meets("StringLike", "a*", "ab") && !meets("StringLike", "a*", "Ab"));
+        assert!(meets("StringEquals", "x/${aws:username}", "x/bob"));
+    }
+
+    #[test]
+    fn numbers_dates_and_flags_are_compared() {
+        assert!(
+            meets("NumericLessThanEquals", "10", "10") && !meets("NumericLessThan", "10", "10")
+        );
+        assert!(meets("NumericGreaterThan", "1.1", "1.2"));
+        assert!(!meets("NumericEquals", "10", "ten"));
+        assert!(meets("DateLessThan", "2026-01-02", "2026-01-01T23:59:59Z"));
+        assert!(meets("DateGreaterThanEquals", "2026-01-01T00:00:00+01:00", "1767222000"));
+        assert!(meets("Bool", "False", "false") && !meets("Bool", "true", "false"));
+    }
+
+    #[test]
+    fn addresses_and_arns_are_compared() {
+        assert!(meets("IpAddress", "192.0.2.0/24", "192.0.2.77"));
+        assert!(!meets("IpAddress", "192.0.2.0/24", "nobody"));
+        assert!(meets("ArnLike", "arn:aws:iam::*:user/b*", "arn:aws:iam::t:user/bob"));
+        assert!(meets(
+            "ArnEquals",
+            "arn:aws:iam::t:user/${aws:username}",
+            "arn:aws:iam::t:user/bob"
+        ));
+        // A star ends with its part.
+        assert!(!meets("ArnLike", "arn:*:x:y:z:bob", "arn:aws:iam::t:user/bob"));
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        for (operator, value) in [
+            ("IpAddress", "10.0.0.0/99"),
+            ("Bool", "yes"),
+            ("Null", ""),
+            ("NumericEquals", "NaN"),
+            ("DateEquals", "tomorrow"),
+            ("ArnLike", "*"),
+            ("StringLike", "${aws:unheard}"),
+        ] {
+            assert!(Operator::parse(operator).unwrap().expect(value, true).is_err(), "{operator}");
+        }
+    }
+}

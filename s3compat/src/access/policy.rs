@@ -1,0 +1,122 @@
+//! The document of a bucket's policy.
+//!
+//! Invariants:
+//! * A document that was taken is evaluated whole: what couldn't be was refused.
+//! * A statement that denies wins over all that allow, in whatever order they stand.
+//! * What no statement speaks of is undecided; whoever asks must take that for a no, unless the
+//!   bucket is theirs.
+
+use martlet_protocol::limits::POLICY_BYTES_MAX;
+
+use super::json::Json;
+use super::statement::{Effect, Reading, Statement};
+use super::{Malformed, Question};
+
+/// The version that has variables.
+const VERSION_WITH_VARIABLES: &str = "2012-10-17";
+/// The version of documents that name none.
+const VERSION_DEFAULT: &str = "2008-10-17";
+
+/// A bucket's policy.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Policy {
+    statements: Vec<Statement>,
+}
+
+/// What a policy says to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// A statement allows it, and none denies it.
+    Allow,
+    /// A statement denies it.
+    Deny,
+    /// No statement is about it.
+    Undecided,
+}
+
+impl Policy {
+    /// Reads a document that is put to `bucket`.
+    pub(crate) fn parse(document: &[u8], bucket: &str) -> Result<Self, Malformed> {
+        if document.len() > POLICY_BYTES_MAX {
+            return Err(Malformed::new(format!(
+                "Normalized policy document exceeds the maximum allowed size of {POLICY_BYTES_MAX} \
+                 bytes."
+            )));
+        }
+        let is_object = document.trim_ascii_start().first() == Some(&b'{');
+        let text = std::str::from_utf8(document).ok().filter(|_| is_object).ok_or_else(|| {
+            Malformed::new("Policies must be valid JSON and the first byte must be '{'")
+        })?;
+        let json = Json::parse(text);
+        let json = json.ok_or_else(|| Malformed::new("This policy contains invalid Json"))?;
+        Self::from_json(&json, bucket)
+    }
+
+    fn from_json(json: &Json, bucket: &str) -> Result<Self, Malformed> {
+        let syntax = || Malformed::new("Invalid policy syntax.");
+        let (mut version, mut statements) = (VERSION_DEFAULT, None);
+        for (name, json) in json.members().ok_or_else(syntax)? {
+            match (name.as_str(), json) {
+                ("Version", Json::Text(text)) => version = text,
+                ("Id", Json::Text(_)) => {}
+                ("Version" | "Id", _) => return Err(syntax()),
+                ("Statement", json) => statements = Some(json),
+                _ => return Err(Malformed::new(format!("Unknown field {name}"))),
+            }
+        }
+        if ![VERSION_WITH_VARIABLES, VERSION_DEFAULT].contains(&version) {
+            return Err(Malformed::new("The policy must contain a valid version string"));
+        }
+        let reading = Reading { bucket, has_variables: version == VERSION_WITH_VARIABLES };
+        let statements = match statements {
+            None => return Err(Malformed::new("Missing required field Statement")),
+            Some(Json::List(list)) => list.as_slice(),
+            Some(one) => std::slice::from_ref(one),
+        };
+        if statements.is_empty() {
+            return Err(Malformed::new("Could not parse the policy: Statement is empty!"));
+        }
+        let statements = statements.iter().map(|json| Statement::parse(json, reading));
+        let statements: Vec<Statement> = statements.collect::<Result<_, _>>()?;
+        check_names(&statements)?;
+        Ok(Self { statements })
+    }
+
+    /// What it says to a question.
+    pub(crate) fn judge(&self, question: &Question<'_>) -> Verdict {
+        let mut verdict = Verdict::Undecided;
+        for statement in &self.statements {
+            if verdict == Verdict::Allow && statement.effect == Effect::Allow {
+                continue;
+            }
+            if statement.is_about(question) {
+                match statement.effect {
+                    Effect::Deny => return Verdict::Deny,
+                    Effect::Allow => verdict = Verdict::Allow,
+                }
+            }
+        }
+        verdict
+    }
+
+    /// Whether it lets in whoever comes, as S3 sees it: an Allow for everyone that no condition
+    /// limits to fixed requesters or networks.
+    pub(crate) fn is_public(&self) -> bool {
+        self.statements.iter().any(Statement::is_public)
+    }
+
+    /// Whether it must be told the tags of the object that is there.
+    pub(crate) fn reads_existing_tags(&self) -> bool {
+        self.statements.iter().any(Statement::reads_existing_tags)
+    }
+}
+
+/// Names of statements are for telling them apart.
+fn check_names(statements: &[Statement]) -> Result<(), Malformed> {
+    let mut names = std::collections::HashSet::new();
+    let mut sids = statements.iter().filter_map(|statement| statement.sid.as_deref());
+    if sids.all(|sid| names.insert(sid)) {
+        return Ok(());
+    }
+    Err(Malformed::new("Statement IDs (SID) in a single policy must be unique."))
+}

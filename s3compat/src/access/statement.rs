@@ -1,0 +1,209 @@
+//! Statements: who may, or may not, do what to which, and when.
+
+use super::action::{Action, Actions, Scope};
+use super::condition::Condition;
+use super::glob::{atoms, goes_beyond, matches_text};
+use super::json::Json;
+use super::principal::Principals;
+use super::template::Template;
+use super::{Malformed, Question};
+
+/// What a resource's name begins with.
+const ARN: &str = "arn:aws:s3:::";
+
+/// Whether what matches is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Allow,
+    Deny,
+}
+
+/// One statement.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Statement {
+    pub(super) sid: Option<String>,
+    pub(super) effect: Effect,
+    principals: Named<Principals>,
+    actions: Named<Actions>,
+    resources: Named<Vec<Template>>,
+    conditions: Vec<Condition>,
+}
+
+/// What is named, or all but that.
+#[derive(Clone, Debug, PartialEq)]
+enum Named<T> {
+    Only(T),
+    AllBut(T),
+}
+
+impl<T> Named<T> {
+    fn has(&self, is_named: impl Fn(&T) -> bool) -> bool {
+        match self {
+            Self::Only(named) => is_named(named),
+            Self::AllBut(named) => !is_named(named),
+        }
+    }
+}
+
+/// What the texts of a statement are read with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading<'a> {
+    pub(super) bucket: &'a str,
+    pub(super) has_variables: bool,
+}
+
+/// The elements of a statement.
+const ELEMENTS: [&str; 9] = [
+    "Action",
+    "Condition",
+    "Effect",
+    "NotAction",
+    "NotPrincipal",
+    "NotResource",
+    "Principal",
+    "Resource",
+    "Sid",
+];
+
+impl Statement {
+    /// Reads a statement of the policy of a bucket.
+    pub(super) fn parse(json: &Json, reading: Reading<'_>) -> Result<Self, Malformed> {
+        let members = json.members().ok_or_else(|| Malformed::new("Invalid policy syntax."))?;
+        if let Some((name, _)) = members.iter().find(|(name, _)| !ELEMENTS.contains(&&**name)) {
+            return Err(Malformed::new(format!("Unknown field {name}")));
+        }
+        let sid = match get(members, "Sid") {
+            None => None,
+            Some(Json::Text(sid)) => Some(sid.clone()),
+            Some(_) => return Err(Malformed::new("Invalid policy syntax.")),
+        };
+        let effect = effect(members)?;
+        let principals = named(members, "Principal", Principals::parse)?;
+        if effect == Effect::Allow && matches!(principals, Named::AllBut(_)) {
+            return Err(Malformed::new("Allow with NotPrincipal is not allowed"));
+        }
+        let actions = named(members, "Action", |json| {
+            let names = json.texts().ok_or_else(|| Malformed::new("Policy has invalid action"))?;
+            Actions::parse(&names)
+        })?;
+        let resources = named(members, "Resource", |json| resources(json, reading))?;
+        let conditions = match get(members, "Condition") {
+            None => Vec::new(),
+            Some(json) => Condition::parse_all(json, reading.has_variables)?,
+        };
+        check_fit(&actions, &resources, reading.bucket)?;
+        Ok(Self { sid, effect, principals, actions, resources, conditions })
+    }
+
+    /// Whether it is about what is asked.
+    pub(super) fn is_about(&self, question: &Question<'_>) -> bool {
+        let is_allowing = self.effect == Effect::Allow;
+        let arn = format!("{ARN}{}", question.resource);
+        self.principals.has(|named| named.name(question.requester))
+            && self.has_action(question.action)
+            && self
+                .resources
+                .has(|named| named.iter().any(|template| template.matches(&arn, question.context)))
+            && self.conditions.iter().all(|one| one.holds(question.context, is_allowing))
+    }
+
+    /// Whether it is about an action. A statement that lets objects be written, and says which
+    /// tags a request may set, has also said that it may set them.
+    fn has_action(&self, action: Action) -> bool {
+        self.actions.has(|named| named.name(action))
+            || (action == Action::PutObjectTagging
+                && self.effect == Effect::Allow
+                && self.conditions.iter().any(Condition::speaks_of_new_tags)
+                && self.actions.has(|named| named.name(Action::PutObject)))
+    }
+
+    /// Whether it lets in everyone, or whoever says the right words.
+    pub(super) fn is_public(&self) -> bool {
+        self.effect == Effect::Allow
+            && self.principals.has(Principals::has_everyone)
+            && !self.conditions.iter().any(Condition::limits_requesters)
+    }
+
+    /// Whether it must be told the tags of the object that is there.
+    pub(super) fn reads_existing_tags(&self) -> bool {
+        let named = match &self.resources {
+            Named::Only(named) | Named::AllBut(named) => named,
+        };
+        let is_existing = |key: &super::key::Key| key.row.source == super::key::Source::ExistingTag;
+        self.conditions.iter().any(Condition::reads_existing_tags)
+            || named.iter().flat_map(Template::keys).any(is_existing)
+    }
+}
+
+fn get<'a>(members: &'a [(String, Json)], name: &str) -> Option<&'a Json> {
+    members.iter().find(|(other, _)| other == name).map(|(_, json)| json)
+}
+
+fn missing(name: &str) -> Malformed {
+    Malformed::new(format!("Missing required field {name}"))
+}
+
+fn effect(members: &[(String, Json)]) -> Result<Effect, Malformed> {
+    match get(members, "Effect").ok_or_else(|| missing("Effect"))? {
+        Json::Text(text) if text == "Allow" => Ok(Effect::Allow),
+        Json::Text(text) if text == "Deny" => Ok(Effect::Deny),
+        Json::Text(text) => Err(Malformed::new(format!("Invalid effect: {text}"))),
+        _ => Err(Malformed::new("Invalid policy syntax.")),
+    }
+}
+
+/// Reads `name` or `Notname`, of which there must be one.
+fn named<T>(
+    members: &[(String, Json)],
+    name: &str,
+    read: impl Fn(&Json) -> Result<T, Malformed>,
+) -> Result<Named<T>, Malformed> {
+    match (get(members, name), get(members, &format!("Not{name}"))) {
+        (Some(json), None) => read(json).map(Named::Only),
+        (None, Some(json)) => read(json).map(Named::AllBut),
+        (None, None) => Err(missing(name)),
+        (Some(_), Some(_)) => Err(Malformed::new("Invalid policy syntax.")),
+    }
+}
+
+fn resources(json: &Json, reading: Reading<'_>) -> Result<Vec<Template>, Malformed> {
+    let wrong = || Malformed::new("Policy has invalid resource");
+    let texts = json.texts().ok_or_else(wrong)?;
+    let read = |text: &&str| {
+        let template = Template::parse(text, reading.has_variables)?;
+        let is_ours = !scopes(&template, reading.bucket).is_empty();
+        is_ours.then_some(template).ok_or_else(wrong)
+    };
+    texts.iter().map(read).collect()
+}
+
+/// What of a bucket a resource may be: the bucket itself, its objects, or neither.
+fn scopes(template: &Template, bucket: &str) -> Vec<Scope> {
+    let widest = template.widest();
+    let mut scopes = Vec::new();
+    if matches_text(&widest, &format!("{ARN}{bucket}")) {
+        scopes.push(Scope::Bucket);
+    }
+    let pattern: Vec<_> = atoms(&widest).collect();
+    if goes_beyond(&pattern, &format!("{ARN}{bucket}/")) {
+        scopes.push(Scope::Object);
+    }
+    scopes
+}
+
+/// What is done must be something that can be done to one of the resources.
+fn check_fit(
+    actions: &Named<Actions>,
+    resources: &Named<Vec<Template>>,
+    bucket: &str,
+) -> Result<(), Malformed> {
+    let (Named::Only(actions), Named::Only(resources)) = (actions, resources) else {
+        return Ok(());
+    };
+    let scopes: Vec<Scope> =
+        resources.iter().flat_map(|template| scopes(template, bucket)).collect();
+    if actions.all_fit(&scopes) {
+        return Ok(());
+    }
+    Err(Malformed::new("Action does not apply to any resource(s) in statement"))
+}

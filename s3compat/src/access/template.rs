@@ -1,0 +1,190 @@
+//! Texts of a policy: with `*` and `?`, and with `${…}` for what a request says of itself.
+//!
+//! Invariants:
+//! * Variables are read only in policies of the version that has them, and only those of the
+//!   closed list of keys; what isn't known is refused when the policy is put.
+//! * What a request says never becomes a wildcard.
+
+use std::borrow::Cow;
+
+use super::glob::{Atom, atoms, matches};
+use super::key::Key;
+use super::{Context, Malformed};
+
+/// A text of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Piece {
+    /// As it stands, wildcards included.
+    Text(String),
+    /// A character that would mean something else by itself: `${*}`.
+    Escaped(char),
+    /// What a request says, or else this.
+    Variable(Key, Option<String>),
+}
+
+impl Template {
+    /// Reads a text; `has_variables` says whether its policy's version has them.
+    pub(super) fn parse(text: &str, has_variables: bool) -> Result<Self, Malformed> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${").filter(|_| has_variables) {
+            let (inner, after) = after.split_once('}').ok_or_else(|| unknown(after))?;
+            pieces.push(Piece::Text(before.to_owned()));
+            pieces.push(variable(inner)?);
+            rest = after;
+        }
+        pieces.push(Piece::Text(rest.to_owned()));
+        pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+        Ok(Self { pieces })
+    }
+
+    /// Whether it says the same of all requests, and stands for no more than itself.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.pieces.iter().all(|piece| match piece {
+            Piece::Text(text) => !text.contains(['*', '?']),
+            Piece::Escaped(_) => true,
+            Piece::Variable(..) => false,
+        })
+    }
+
+    /// The text as it is for a request, every character for itself; none where the request
+    /// doesn't say what it would take.
+    pub(super) fn literal(&self, context: &Context) -> Option<Cow<'_, str>> {
+        if let [Piece::Text(text)] = &self.pieces[..] {
+            return Some(Cow::Borrowed(text));
+        }
+        let mut whole = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => whole.push_str(text),
+                Piece::Escaped(character) => whole.push(*character),
+                Piece::Variable(key, default) => {
+                    whole.push_str(said(key, default.as_deref(), context)?);
+                }
+            }
+        }
+        Some(Cow::Owned(whole))
+    }
+
+    /// Whether `text` is one that this stands for.
+    pub(super) fn matches(&self, text: &str, context: &Context) -> bool {
+        let mut pattern = Vec::with_capacity(64);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => pattern.extend(atoms(text)),
+                Piece::Escaped(character) => {
+                    pattern.extend(character.to_string().bytes().map(Atom::Byte));
+                }
+                Piece::Variable(key, default) => match said(key, default.as_deref(), context) {
+                    Some(said) => pattern.extend(said.bytes().map(Atom::Byte)),
+                    None => return false,
+                },
+            }
+        }
+        matches(&pattern, text)
+    }
+
+    /// A text that stands for all that this may stand for: variables as `*`.
+    pub(super) fn widest(&self) -> String {
+        let pieces = self.pieces.iter().map(|piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Escaped(_) => "?".to_owned(),
+            Piece::Variable(..) => "*".to_owned(),
+        });
+        pieces.collect()
+    }
+
+    /// The keys of its variables.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Variable(key, _) => Some(key),
+            _ => None,
+        })
+    }
+}
+
+fn said<'a>(key: &Key, default: Option<&'a str>, context: &'a Context) -> Option<&'a str> {
+    match context.get(key) {
+        [only] => Some(only),
+        // Of several nobody could say which is meant.
+        _ => default,
+    }
+}
+
+fn variable(inner: &str) -> Result<Piece, Malformed> {
+    if let "*" | "?" | "$" = inner {
+        return Ok(Piece::Escaped(char::from(inner.as_bytes()[0])));
+    }
+    let (name, default) = match inner.split_once(',') {
+        None => (inner, None),
+        Some((name, default)) => {
+            let default =
+                default.trim().strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+            (name, Some(default.ok_or_else(|| unknown(inner))?.to_owned()))
+        }
+    };
+    let key = Key::parse(name.trim()).ok_or_else(|| unknown(inner))?;
+    Ok(Piece::Variable(key, default))
+}
+
+fn unknown(inner: &str) -> Malformed {
+    Malformed::new(format!("Policy has an invalid variable: {inner}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(text: &str) -> Template {
+        Template::parse(text, true).unwrap()
+    }
+
+    fn context(name: &str) -> Context {
+        Context::default().with("aws:username", name)
+    }
+
+    #[test]
+    fn variables_are_what_the_request_says() {
+        let home = template("home/${aws:username}/*");
+        assert!(home.matches("home/bob/x", &context("bob")));
+        assert!(!home.matches("home/alice/x", &context("bob")));
+        assert!(!home.matches("home//x", &Context::default()));
+        let guest = template("home/${aws:username, 'guest'}");
+        assert!(guest.matches("home/guest", &Context::default()));
+        assert_eq!(guest.literal(&context("bob")).unwrap(), "home/bob");
+        assert_eq!(home.literal(&Context::default()), None);
+    }
+
+    #[test]
+    fn a_name_is_no_wildcard() {
+        let home = template("home/${aws:username}/*");
+        assert!(!home.matches("home/alice/x", &context("*")));
+        assert!(home.matches("home/*/x", &context("*")));
+        let star = template("a${*}b${?}${$}");
+        assert!(star.matches("a*b?$", &Context::default()));
+        assert!(!star.matches("axb?$", &Context::default()));
+    }
+
+    #[test]
+    fn old_policies_have_no_variables() {
+        let old = Template::parse("home/${aws:username}", false).unwrap();
+        assert!(old.matches("home/${aws:username}", &context("bob")));
+        assert!(old.is_fixed());
+        assert!(!template("home/${aws:username}").is_fixed());
+        assert!(!template("a*").is_fixed() && !template("a?").is_fixed());
+        assert!(template("a${*}").is_fixed());
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for text in ["${aws:nothing}", "${aws:username", "${aws:username, guest}", "${}"] {
+            assert!(Template::parse(text, true).is_err(), "{text}");
+        }
+        assert_eq!(template("a${aws:username}b${*}").widest(), "a*b?");
+    }
+}

@@ -1,0 +1,266 @@
+//! Whole policies: what is refused, what they decide, what is public.
+
+use martlet_protocol::limits::POLICY_BYTES_MAX;
+use proptest::prelude::*;
+
+use super::*;
+
+const ALLOW_GET: &str = r#"{"Version": "2012-10-17", "Statement": [{"Sid": "a", "Effect": "Allow",
+    "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*"}]}"#;
+
+fn policy(text: &str) -> Policy {
+    Policy::parse(text.as_bytes(), "bkt").unwrap()
+}
+
+/// A document of these statements, each without its braces.
+fn document(statements: &[&str]) -> String {
+    let statements: Vec<String> = statements.iter().map(|one| format!("{{{one}}}")).collect();
+    format!(r#"{{"Version": "2012-10-17", "Statement": [{}]}}"#, statements.join(","))
+}
+
+/// Who, what and to what of a statement that has nothing special there.
+const REST: &str =
+    r#""Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::bkt/*""#;
+
+fn refusal(text: &str) -> String {
+    Policy::parse(text.as_bytes(), "bkt").unwrap_err().to_string()
+}
+
+fn judge(policy: &Policy, who: &str, action: Action, resource: &str) -> Verdict {
+    let context = Context::default().with("aws:username", who);
+    let requester = if who.is_empty() { Requester::Anonymous } else { Requester::named(who) };
+    policy.judge(&Question { requester: &requester, action, resource, context: &context })
+}
+
+#[test]
+fn what_is_allowed_is_allowed_and_no_more() {
+    let policy = policy(ALLOW_GET);
+    assert_eq!(judge(&policy, "", Action::GetObject, "bkt/k"), Verdict::Allow);
+    assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/a/b"), Verdict::Allow);
+    assert_eq!(judge(&policy, "bob", Action::GetObjectVersion, "bkt/k"), Verdict::Undecided);
+    assert_eq!(judge(&policy, "bob", Action::PutObject, "bkt/k"), Verdict::Undecided);
+    assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt2/k"), Verdict::Undecided);
+    assert_eq!(judge(&policy, "bob", Action::ListBucket, "bkt"), Verdict::Undecided);
+}
+
+#[test]
+fn a_deny_wins_wherever_it_stands() {
+    let allow = format!(r#""Effect": "Allow", {REST}"#);
+    let deny = r#""Effect": "Deny", "Principal": {"AWS": "bob"}, "Action": "s3:*",
+                  "Resource": "arn:aws:s3:::bkt/private/*""#;
+    for order in [[allow.as_str(), deny], [deny, &allow]] {
+        let policy = policy(&document(&order));
+        assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/private/x"), Verdict::Deny);
+        assert_eq!(judge(&policy, "bob", Action::GetObject, "bkt/x"), Verdict::Allow);
+        assert_eq!(judge(&policy, "eve", Action::GetObject, "bkt/private/x"), Verdict::Allow);
+    }
+}
+
+#[test]
+fn all_but_what_is_named() {
+    let not_principal = document(&[r#""Effect": "Deny", "NotPrincipal": {"AWS": "alice"},
+        "Action": "s3:*", "Resource": ["arn:aws:s3:::bkt", "arn:aws:s3:::bkt/*"]"#]);
+    let not_principal = policy(&not_principal);
+    assert_eq!(judge(&not_principal, "alice", Action::GetObject, "bkt/x"), Verdict::Undecided);
+    assert_eq!(judge(&not_principal, "bob", Action::GetObject, "bkt/x"), Verdict::Deny);
+    assert_eq!(judge(&not_principal, "", Action::ListBucket, "bkt"), Verdict::Deny);
+    let not_action = document(&[r#""Effect": "Allow", "Principal": "*",
+        "NotAction": ["s3:Put*", "s3:Delete*"], "NotResource": "arn:aws:s3:::bkt/private/*""#]);
+    let not_action = policy(&not_action);
+    assert_eq!(judge(&not_action, "bob", Action::GetObject, "bkt/x"), Verdict::Allow);
+    assert_eq!(judge(&not_action, "bob", Action::PutObject, "bkt/x"), Verdict::Undecided);
+    assert_eq!(judge(&not_action, "bob", Action::GetObject, "bkt/private/x"), Verdict::Undecided);
+    let grants_to_others = document(&[r#""Effect": "Allow", "NotPrincipal": {"AWS": "alice"},
+        "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::bkt""#]);
+    assert_eq!(refusal(&grants_to_others), "Allow with NotPrincipal is not allowed");
+}
+
+#[test]
+fn variables_give_everyone_a_folder() {
+    let text = document(&[r#""Effect": "Allow", "Principal": "*", "Action": "s3:*Object",
+        "Resource": "arn:aws:s3:::bkt/home/${aws:username}/*""#]);
+    let home = policy(&text);
+    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/home/bob/x"), Verdict::Allow);
+    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/home/eve/x"), Verdict::Undecided);
+    let old = policy(&text.replace("2012-10-17", "2008-10-17"));
+    assert_eq!(judge(&old, "bob", Action::PutObject, "bkt/home/bob/x"), Verdict::Undecided);
+}
+
+#[test]
+fn tags_are_set_by_whom_the_statement_says() {
+    let tagged = |condition: &str| {
+        policy(&document(&[&format!(
+            r#""Effect": "Allow", "Principal": "*",
+            "Action": "s3:PutObject", "Resource": "arn:aws:s3:::bkt/*" {condition}"#
+        )]))
+    };
+    let asks = |policy: &Policy, tag: &str| {
+        let mut context = Context::default();
+        context.set_tags([("security", tag)]);
+        let requester = Requester::named("bob");
+        let judge = |action| {
+            let resource = "bkt/k";
+            policy.judge(&Question { requester: &requester, action, resource, context: &context })
+        };
+        [Action::PutObject, Action::PutObjectTagging].map(judge)
+    };
+    let limited =
+        tagged(r#", "Condition": {"StringEquals": {"s3:RequestObjectTag/security": "public"}}"#);
+    assert_eq!(asks(&limited, "public"), [Verdict::Allow; 2]);
+    assert_eq!(asks(&limited, "secret"), [Verdict::Undecided; 2]);
+    assert_eq!(asks(&tagged(""), "public"), [Verdict::Allow, Verdict::Undecided]);
+}
+
+#[test]
+fn what_is_no_policy_is_refused_in_words() {
+    let with = |change: &str| document(&[&format!("{change}, {REST}")]);
+    for (text, message) in [
+        (String::new(), "Policies must be valid JSON and the first byte must be '{'"),
+        ("[]".to_owned(), "Policies must be valid JSON and the first byte must be '{'"),
+        ("{".to_owned(), "This policy contains invalid Json"),
+        ("{}".to_owned(), "Missing required field Statement"),
+        (document(&[]), "Could not parse the policy: Statement is empty!"),
+        (r#"{"Statement": [], "Statements": []}"#.to_owned(), "Unknown field Statements"),
+        (
+            ALLOW_GET.replace("2012-10-17", "2012-10-18"),
+            "The policy must contain a valid version string",
+        ),
+        (document(&[REST]), "Missing required field Effect"),
+        (with(r#""Effect": "allow""#), "Invalid effect: allow"),
+        (with(r#""Effect": true"#), "Invalid policy syntax."),
+        (with(r#""Effect": "Allow", "Note": "x""#), "Unknown field Note"),
+        (with(r#""Effect": "Deny", "NotAction": "s3:PutObject""#), "Invalid policy syntax."),
+        (with(r#""Effect": "Deny", "Effect": "Allow""#), "This policy contains invalid Json"),
+        (with(r#""Effect": "Allow", "Condition": {"Like": {}}"#), "Invalid condition type : Like"),
+    ] {
+        assert_eq!(refusal(&text), message, "{text}");
+    }
+    for (element, message) in [
+        ("Principal", "Missing required field Principal"),
+        ("Action", "Missing required field Action"),
+        ("Resource", "Missing required field Resource"),
+    ] {
+        let text = ALLOW_GET.replace(&format!(r#""{element}":"#), r#""Sid2":"#);
+        assert_eq!(refusal(&text), "Unknown field Sid2");
+        let start = ALLOW_GET.find(&format!(r#""{element}""#)).unwrap();
+        let end = ALLOW_GET[start..].find([',', '}']).unwrap() + start;
+        let without = format!("{}\"Condition\": {{}}{}", &ALLOW_GET[..start], &ALLOW_GET[end..]);
+        assert_eq!(refusal(&without), message, "{without}");
+    }
+}
+
+#[test]
+fn names_and_sizes_have_their_limits() {
+    let named = r#""Sid": "x", "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
+                   "Resource": "arn:aws:s3:::bkt/*""#;
+    let unique = "Statement IDs (SID) in a single policy must be unique.";
+    assert_eq!(refusal(&document(&[named, named])), unique);
+    let padded = |bytes: usize| format!("{ALLOW_GET}{}", " ".repeat(bytes - ALLOW_GET.len()));
+    assert!(Policy::parse(padded(POLICY_BYTES_MAX).as_bytes(), "bkt").is_ok());
+    assert!(refusal(&padded(POLICY_BYTES_MAX + 1)).contains("exceeds the maximum allowed size"));
+    assert!(Policy::parse(&[b'{', 0xff, b'}'], "bkt").is_err());
+}
+
+#[test]
+fn resources_lie_in_the_bucket() {
+    let of = |action: &str, resource: &str| {
+        let text = document(&[&format!(
+            r#""Effect": "Allow", "Principal": "*", "Action": "{action}", "Resource": {resource}"#
+        )]);
+        Policy::parse(text.as_bytes(), "bkt").map(drop).map_err(|error| error.to_string())
+    };
+    for (action, resource) in [
+        ("s3:GetObject", r#""arn:aws:s3:::bkt/a/*""#),
+        ("s3:GetObject", r#""arn:aws:s3:::bkt*""#),
+        ("s3:GetObject", r#""arn:aws:s3:::*""#),
+        ("s3:ListBucket", r#"["arn:aws:s3:::*", "arn:aws:s3:::*/*"]"#),
+        ("s3:*", r#""arn:aws:s3:::bkt""#),
+        ("s3:GetObject", r#""*""#),
+    ] {
+        assert_eq!(of(action, resource), Ok(()), "{action} {resource}");
+    }
+    let invalid = "Policy has invalid resource".to_owned();
+    for resource in [
+        r#""arn:aws:s3:::other/*""#,
+        r#""arn:aws:s3:::bkt2/*""#,
+        r#"["arn:aws:s3:::bkt/*", "arn:aws:s3:::other/*"]"#,
+        r#""bkt/*""#,
+        r#""arn:aws:ec2:::bkt/*""#,
+        r#""arn:aws:s3:::bkt/""#,
+        "[]",
+        "{}",
+        r#""""#,
+    ] {
+        assert_eq!(of("s3:GetObject", resource), Err(invalid.clone()), "{resource}");
+    }
+    let unfit = "Action does not apply to any resource(s) in statement".to_owned();
+    assert_eq!(of("s3:GetObject", r#""arn:aws:s3:::bkt""#), Err(unfit.clone()));
+    assert_eq!(of("s3:ListBucket", r#""arn:aws:s3:::bkt/*""#), Err(unfit.clone()));
+    assert_eq!(of("s3:CreateBucket", r#""*""#), Err(unfit));
+}
+
+#[test]
+fn public_is_what_lets_in_whoever_comes() {
+    let is_public = |statement: &str| policy(&document(&[statement])).is_public();
+    let allow = |principal: &str, more: &str| {
+        format!(
+            r#""Effect": "Allow", "Principal": {principal}, "Action": "s3:GetObject",
+               "Resource": "arn:aws:s3:::bkt/*" {more}"#
+        )
+    };
+    assert!(is_public(&allow(r#""*""#, "")));
+    assert!(is_public(&allow(r#"{"AWS": ["alice", "*"]}"#, "")));
+    assert!(!is_public(&allow(r#"{"AWS": "arn:aws:iam::alice:root"}"#, "")));
+    let address = |network: &str| {
+        format!(r#", "Condition": {{"IpAddress": {{"aws:SourceIp": "{network}"}}}}"#)
+    };
+    assert!(!is_public(&allow(r#""*""#, &address("10.0.0.0/32"))));
+    assert!(is_public(&allow(r#""*""#, &address("0.0.0.0/1"))));
+    let referer = r#", "Condition": {"StringLike": {"aws:Referer": "https://example.com/*"}}"#;
+    assert!(is_public(&allow(r#""*""#, referer)));
+    assert!(!is_public(&format!(r#""Effect": "Deny", {REST}"#)));
+    let both = policy(&document(&[&allow(r#""*""#, ""), &allow(r#"{"AWS": "bob"}"#, "")]));
+    assert!(both.is_public());
+}
+
+#[test]
+fn tags_that_are_there_are_asked_for_only_where_they_count() {
+    assert!(!policy(ALLOW_GET).reads_existing_tags());
+    let condition = r#""Condition": {"StringEquals": {"s3:ExistingObjectTag/a": "1"}}"#;
+    assert!(
+        policy(&document(&[&format!(r#""Effect": "Allow", {REST}, {condition}"#)]))
+            .reads_existing_tags()
+    );
+    let key = REST.replace("bkt/*", "bkt/${s3:ExistingObjectTag/folder}/*");
+    assert!(policy(&document(&[&format!(r#""Effect": "Allow", {key}"#)])).reads_existing_tags());
+}
+
+proptest! {
+    /// Whatever else stands in a policy, and in whatever order, one that denies denies.
+    #[test]
+    fn no_order_undoes_a_deny(mut allows in 0_usize..5, at in 0_usize..5) {
+        allows = allows.max(1);
+        let allow = format!(r#""Effect": "Allow", {REST}"#);
+        let deny = format!(r#""Effect": "Deny", {REST}"#);
+        let mut statements = vec![allow.as_str(); allows];
+        statements.insert(at.min(allows), &deny);
+        let denied = policy(&document(&statements));
+        prop_assert_eq!(judge(&denied, "bob", Action::GetObject, "bkt/k"), Verdict::Deny);
+    }
+
+    #[test]
+    fn no_bytes_break_the_reader(document in proptest::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(Policy::parse(&document, "bkt").is_err());
+    }
+
+    /// Documents that are nearly right are read or refused, and never more.
+    #[test]
+    fn no_change_breaks_the_reader(at in 0_usize..170, byte in any::<u8>()) {
+        let mut bytes = ALLOW_GET.as_bytes().to_vec();
+        let at = at.min(bytes.len() - 1);
+        bytes[at] = byte;
+        if let Ok(policy) = Policy::parse(&bytes, "bkt") {
+            judge(&policy, "bob", Action::GetObject, "bkt/k");
+        }
+    }
+}

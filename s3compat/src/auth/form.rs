@@ -1,0 +1,175 @@
+//! Signatures of HTML forms. What is signed is the policy document that the form carries, as it came.
+
+use super::authenticator::Authenticator;
+use super::date::Timestamp;
+use super::keys::Identity;
+use super::refusal::{Code, Refusal};
+use super::scope::{Place, Scope};
+use super::v2;
+use super::v4::{is_equal, mismatch, unknown_key};
+
+const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// Fields of which one makes a signature of version 4.
+const V4_FIELDS: [&str; 4] =
+    ["x-amz-signature", "x-amz-credential", "x-amz-algorithm", "x-amz-date"];
+/// The same of version 2.
+const V2_FIELDS: [&str; 2] = ["signature", "awsaccesskeyid"];
+
+impl Authenticator {
+    /// Who signed a form. `field` gives its fields by name, in lower case. A form without policy and
+    /// signature is anonymous; with one of them alone it is none.
+    pub(crate) fn authenticate_form<'a>(
+        &self,
+        field: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Identity, Refusal> {
+        let has = |names: &[&str]| names.iter().any(|name| field(name).is_some());
+        if field("x-amz-security-token").is_some() {
+            let message = "The provided token is malformed or otherwise invalid.";
+            return Err(Refusal::new(Code::InvalidToken, message));
+        }
+        let (is_v4, is_v2) = (has(&V4_FIELDS), has(&V2_FIELDS));
+        match field("policy") {
+            None if is_v4 || is_v2 => Err(missing("Policy")),
+            None => Ok(Identity::Anonymous),
+            Some(policy) if is_v4 => self.form_v4(policy, field),
+            Some(_) if !self.config.allow_v2_query => Err(Refusal::new(
+                Code::InvalidRequest,
+                "The authorization mechanism you have provided is not supported. Please use \
+                 AWS4-HMAC-SHA256.",
+            )),
+            Some(policy) => self.form_v2(policy, field),
+        }
+    }
+
+    fn form_v4<'a>(
+        &self,
+        policy: &str,
+        field: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Identity, Refusal> {
+        let get = |name: &str, shown| field(name).ok_or_else(|| missing(shown));
+        let algorithm = get("x-amz-algorithm", "X-Amz-Algorithm")?;
+        if algorithm != ALGORITHM {
+            return Err(Refusal::new(
+                Code::InvalidArgument,
+                "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"",
+            ));
+        }
+        let scope = Scope::parse(get("x-amz-credential", "X-Amz-Credential")?, Place::Query)?;
+        let date = get("x-amz-date", "X-Amz-Date")?;
+        let time = Timestamp::parse_basic(date).ok_or_else(|| {
+            Place::Query.malformed("X-Amz-Date must be in the ISO8601 Long Format")
+        })?;
+        scope.check(time, &self.config.regions, Place::Query)?;
+        let signature = get("x-amz-signature", "X-Amz-Signature")?;
+        let key = scope.access_key;
+        let credential = self.keys.lookup(key).ok_or_else(|| unknown_key(key))?;
+        let expected = credential.signing_key(time, scope.region).sign(policy.as_bytes());
+        if !is_equal(&expected, signature) {
+            return Err(mismatch(key, signature, policy));
+        }
+        Ok(credential.identity().clone())
+    }
+
+    fn form_v2<'a>(
+        &self,
+        policy: &str,
+        field: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<Identity, Refusal> {
+        let key = field("awsaccesskeyid").ok_or_else(|| missing("AWSAccessKeyId"))?;
+        let signature = field("signature").ok_or_else(|| missing("Signature"))?;
+        let credential = self.keys.lookup(key).ok_or_else(|| unknown_key(key))?;
+        if !is_equal(&v2::sign(credential.secret(), policy), signature) {
+            return Err(mismatch(key, signature, policy));
+        }
+        Ok(credential.identity().clone())
+    }
+
+    /// The time that signatures are checked at.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_unix_ms(self.clock.now_ms())
+    }
+}
+
+fn missing(name: &str) -> Refusal {
+    let message = format!(
+        "Bucket POST must contain a field named '{name}'.  If it is specified, please check the \
+         order of the fields."
+    );
+    Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use martlet_protocol::ManualClock;
+
+    use super::*;
+    use crate::auth::AuthConfig;
+    use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
+
+    const POLICY: &str = "eyJjb25kaXRpb25zIjpbXX0=";
+
+    fn identity(fields: &[(&str, &str)], allow_v2_query: bool) -> Result<Identity, Code> {
+        let config = AuthConfig { allow_v2_query, ..AuthConfig::default() };
+        let clock = Arc::new(ManualClock::at(NOW_MS));
+        let authenticator = Authenticator::new(config, clock, keys());
+        let field =
+            |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
+        authenticator.authenticate_form(field).map_err(|refusal| refusal.code)
+    }
+
+    fn v4_fields(signature: &str) -> Vec<(&'static str, String)> {
+        vec![
+            ("policy", POLICY.to_owned()),
+            ("x-amz-algorithm", ALGORITHM.to_owned()),
+            ("x-amz-credential", format!("{ACCESS_KEY}/20130524/us-east-1/s3/aws4_request")),
+            ("x-amz-date", "20130524T000000Z".to_owned()),
+            ("x-amz-signature", signature.to_owned()),
+        ]
+    }
+
+    fn borrowed<'a>(fields: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+        fields.iter().map(|(name, value)| (*name, value.as_str())).collect()
+    }
+
+    #[test]
+    fn version_4_signs_the_policy() {
+        let keys = keys();
+        let key = keys.lookup(ACCESS_KEY).unwrap();
+        let good = key.signing_key(Timestamp::from_unix_ms(NOW_MS), "us-east-1");
+        let good = good.sign(POLICY.as_bytes());
+        let fields = v4_fields(&good);
+        assert_eq!(identity(&borrowed(&fields), false), Ok(Identity::known("root")));
+        let forged = v4_fields(&"0".repeat(64));
+        assert_eq!(identity(&borrowed(&forged), true), Err(Code::SignatureDoesNotMatch));
+        for at in 0..fields.len() {
+            let mut fields = fields.clone();
+            fields.remove(at);
+            assert_eq!(identity(&borrowed(&fields), true), Err(Code::InvalidArgument), "{at}");
+        }
+    }
+
+    #[test]
+    fn version_2_signs_the_policy_where_it_is_allowed() {
+        let keys = keys();
+        let signature = v2::sign(keys.lookup(ACCESS_KEY).unwrap().secret(), POLICY);
+        let fields =
+            [("policy", POLICY), ("awsaccesskeyid", ACCESS_KEY), ("signature", &signature)];
+        assert_eq!(identity(&fields, true), Ok(Identity::known("root")));
+        assert_eq!(identity(&fields, false), Err(Code::InvalidRequest));
+        let wrong = [fields[0], fields[1], ("signature", "x")];
+        assert_eq!(identity(&wrong, true), Err(Code::SignatureDoesNotMatch));
+        let nobody = [fields[0], ("awsaccesskeyid", "nobody"), fields[2]];
+        assert_eq!(identity(&nobody, true), Err(Code::InvalidAccessKeyId));
+        assert_eq!(identity(&fields[..2], true), Err(Code::InvalidArgument));
+        assert_eq!(identity(&fields[1..], true), Err(Code::InvalidArgument));
+    }
+
+    #[test]
+    fn a_form_without_both_is_anonymous() {
+        assert_eq!(identity(&[("key", "k")], true), Ok(Identity::Anonymous));
+        assert_eq!(identity(&[("policy", POLICY)], true), Err(Code::InvalidArgument));
+        assert_eq!(identity(&[("x-amz-security-token", "t")], true), Err(Code::InvalidToken));
+    }
+}

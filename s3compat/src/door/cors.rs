@@ -1,0 +1,155 @@
+//! Cross-origin requests: what a browser asks beforehand, and what it must be told of the replies.
+//!
+//! A preflight (`OPTIONS`) carries no signature and is answered before anyone is asked for one: it
+//! learns from the bucket's rules and from nothing else. Every other reply to a request that names
+//! its origin, errors too, carries the headers of the rule that allows it.
+
+mod rules;
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use http::header::{
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
+};
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use s3s::dto::CORSRule;
+
+use self::rules::Wish;
+use super::host;
+use crate::auth::{Code, Refusal, Target, single_header};
+
+/// What a reply depends on, for whoever keeps it for others.
+const VARIES: HeaderValue = HeaderValue::from_static(
+    "Origin, Access-Control-Request-Headers, Access-Control-Request-Method",
+);
+/// Headers that a preflight may name: more than any page sends.
+const HEADERS_MAX: usize = 100;
+
+/// Knows the CORS rules of buckets.
+pub trait CorsRules: fmt::Debug + Send + Sync {
+    /// The rules of a bucket, as they were a moment ago; none where none are set. A bucket that
+    /// isn't there is [`Code::NoSuchBucket`].
+    fn of<'a>(&'a self, bucket: &'a str) -> BoxFuture<'a, Result<Option<Vec<CORSRule>>, Refusal>>;
+}
+
+/// A cross-origin request.
+#[derive(Debug)]
+pub(super) struct Crossing {
+    bucket: String,
+    is_object: bool,
+    wish: Wish,
+}
+
+impl Crossing {
+    /// A request that is asked before another one, to a bucket or an object.
+    pub(super) fn preflight(
+        uri: &Uri,
+        headers: &HeaderMap,
+        domains: &[String],
+    ) -> Result<Option<Self>, Refusal> {
+        let Some((bucket, is_object)) = aim(uri, headers, domains)? else { return Ok(None) };
+        let origin = single_header(headers, ORIGIN.as_str())?.ok_or_else(|| {
+            bad_request("Insufficient information. Origin request header needed.")
+        })?;
+        let method = single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str())?;
+        let method = method.filter(|it| is_method(it)).ok_or_else(|| {
+            let message = "Invalid Access-Control-Request-Method: ";
+            bad_request(format!("{message}{}", method.unwrap_or("null")))
+        })?;
+        let wish = Wish {
+            origin: origin.to_owned(),
+            method: method.to_owned(),
+            headers: asked_headers(headers)?,
+        };
+        Ok(Some(Self { bucket, is_object, wish }))
+    }
+
+    /// A request that names where its page comes from.
+    pub(super) fn actual(
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        domains: &[String],
+    ) -> Option<Self> {
+        let origin = single_header(headers, ORIGIN.as_str()).ok()??.to_owned();
+        let (bucket, is_object) = aim(uri, headers, domains).ok()??;
+        // Who names another method asks about that one.
+        let asked = single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str()).ok()?;
+        let method = asked.unwrap_or(method.as_str()).to_owned();
+        Some(Self { bucket, is_object, wish: Wish { origin, method, headers: Vec::new() } })
+    }
+
+    /// The headers of the answer to a preflight.
+    pub(super) async fn answer(&self, rules: &dyn CorsRules) -> Result<HeaderMap, Refusal> {
+        let found = rules.of(&self.bucket).await.map_err(|refusal| match refusal.code {
+            Code::NoSuchBucket => self.forbidden("CORSResponse: Bucket not found"),
+            _ => refusal,
+        })?;
+        let Some(found) = found else {
+            return Err(self.forbidden("CORSResponse: CORS is not enabled for this bucket."));
+        };
+        let granted = self.wish.grant(&found).ok_or_else(|| {
+            self.forbidden(
+                "CORSResponse: This CORS request is not allowed: no rule of the bucket allows its \
+                 Origin with its Access-Control-Request-Method and Access-Control-Request-Headers.",
+            )
+        });
+        granted.map(varying)
+    }
+
+    /// The headers of the reply itself. Whoever is granted nothing learns that the answer varies,
+    /// if it does.
+    pub(super) async fn headers(&self, rules: &dyn CorsRules) -> HeaderMap {
+        match rules.of(&self.bucket).await {
+            Ok(Some(found)) => varying(self.wish.grant(&found).unwrap_or_default()),
+            Ok(None) | Err(_) => HeaderMap::new(),
+        }
+    }
+
+    fn forbidden(&self, message: &'static str) -> Refusal {
+        Refusal::new(Code::AccessForbidden, message)
+            .with_detail("Method", self.wish.method.clone())
+            .with_detail("ResourceType", if self.is_object { "OBJECT" } else { "BUCKET" })
+    }
+}
+
+fn varying(mut headers: HeaderMap) -> HeaderMap {
+    headers.insert(VARY, VARIES);
+    headers
+}
+
+fn bad_request(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
+    Refusal::new(Code::BadRequest, message)
+}
+
+/// Methods that a rule may allow.
+pub(crate) fn is_method(method: &str) -> bool {
+    matches!(method, "GET" | "PUT" | "POST" | "DELETE" | "HEAD")
+}
+
+/// The bucket that a request goes to, and whether it goes on to an object.
+fn aim(
+    uri: &Uri,
+    headers: &HeaderMap,
+    domains: &[String],
+) -> Result<Option<(String, bool)>, Refusal> {
+    let host = single_header(headers, HOST.as_str())?;
+    let bucket = host.and_then(|host| host::bucket_of(host, domains));
+    let target = Target::parse(uri.path(), bucket.as_deref())?;
+    Ok(target.bucket().map(|bucket| (bucket.to_owned(), target.key().is_some())))
+}
+
+/// The names in `Access-Control-Request-Headers`, in lower case.
+fn asked_headers(headers: &HeaderMap) -> Result<Vec<String>, Refusal> {
+    let text = single_header(headers, ACCESS_CONTROL_REQUEST_HEADERS.as_str())?.unwrap_or_default();
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let names: Vec<_> = names.take(HEADERS_MAX + 1).map(str::to_ascii_lowercase).collect();
+    if names.len() > HEADERS_MAX {
+        return Err(bad_request("Access-Control-Request-Headers names too many headers"));
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+pub(super) mod tests;

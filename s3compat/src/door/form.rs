@@ -1,0 +1,217 @@
+//! `PostObject`: an upload by an HTML form, which becomes the PUT that it stands for.
+//!
+//! ```text
+//! form ─▶ fields before the file ─▶ signature of the policy ─▶ policy ─▶ PUT /bucket/key, whose
+//!         body is the file, as it comes in, and whose headers are the fields
+//! ```
+//!
+//! * `fields`: the fields, and the headers that they stand for.
+//! * `policy`: what the signer of a form allows.
+//! * `file`: the file as a stream, within the length that is allowed.
+//! * `reply`: the reply that the form asked for.
+//!
+//! Nothing of the file is read before the fields were found to be in order, and it is never held
+//! whole.
+
+mod fields;
+mod file;
+mod policy;
+mod reply;
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING,
+};
+use http::request::Parts;
+use http::{Method, Request, Uri};
+use http_body_util::BodyExt;
+use martlet_protocol::limits::PUT_BYTES_MAX;
+use multer::Multipart;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::Body;
+
+use self::fields::{Fields, too_long};
+use self::file::{Allowance, FileBody, Sips, found};
+use self::policy::Policy;
+pub(super) use self::reply::FormReply;
+use super::checksum::content_md5;
+use super::prepare::{Gate, number};
+use super::reply::RequestId;
+use super::table::{Operation, PathKind, find};
+use crate::auth::{Code, Identity, Query, Refusal, Target};
+use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing};
+
+/// The name of the operation.
+pub(super) const POST_OBJECT: &str = "PostObject";
+/// What a form may have before its file and behind it, the lines between its parts included.
+const AROUND_BYTES_MAX: u64 = 64 * 1024;
+
+/// A form, up to its file.
+struct Form {
+    fields: Fields,
+    file: FileBody,
+}
+
+/// Whether a request is a form: it is by what it says of its body.
+pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
+    const FORM: &[u8] = b"multipart/form-data";
+    let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    let is_form =
+        content_type.get(..FORM.len()).is_some_and(|start| start.eq_ignore_ascii_case(FORM));
+    method == Method::POST && is_form
+}
+
+/// A POST to a bucket that is no form.
+pub(super) fn not_a_form() -> Refusal {
+    let condition = "Bucket POST must be of the enclosure-type multipart/form-data";
+    let message = "At least one of the pre-conditions you specified did not hold";
+    Refusal::new(Code::PreconditionFailed, message).with_detail("Condition", condition)
+}
+
+impl Gate {
+    /// The PUT that a form stands for.
+    pub(super) async fn prepare_form<B>(
+        &self,
+        (operation, target): (&'static Operation, Target),
+        (mut parts, body): (Parts, B),
+        id: RequestId,
+    ) -> Result<Request<Body>, Refusal>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let bucket = target.bucket().unwrap_or_default();
+        let mut form = self.read_form(&parts.headers, body).await?;
+        let identity = self.authenticator.authenticate_form(|name| form.fields.get(name))?;
+        if identity == Identity::Anonymous && !self.config.allow_anonymous {
+            return Err(Refusal::new(Code::AccessDenied, "Access Denied"));
+        }
+        let key = key_of(&form.fields)?;
+        form.file.allow(self.form_lengths(&form.fields, bucket)?);
+        let path = format!("/{bucket}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC));
+        let target = Target::parse(&path, None)?;
+        let reply = FormReply::new(&form.fields, &parts.headers, (bucket, key), target.path());
+        become_put(&mut parts.headers, &form.fields)?;
+        super::features::check(&parts.headers)?;
+        super::features::check_operation(operation.name, &parts.headers)?;
+        parts.uri = target
+            .path()
+            .parse::<Uri>()
+            .map_err(|_| Refusal::new(Code::InvalidUri, "Couldn't parse the specified URI"))?;
+        parts.method = Method::PUT;
+        let facts = BodyFacts::new(None, content_md5(&parts.headers)?, Vec::new());
+        parts.extensions.insert(Arc::new(facts));
+        parts.extensions.insert(identity);
+        parts.extensions.insert(operation);
+        parts.extensions.insert(id);
+        parts.extensions.insert(reply);
+        Ok(Request::from_parts(parts, Body::http_body_unsync(form.file)))
+    }
+
+    /// The operation, and the bucket that a form is sent to. None if it is the body of another
+    /// operation: an object may be a form.
+    pub(super) fn form_target(
+        &self,
+        parts: &Parts,
+    ) -> Result<Option<(&'static Operation, Target)>, Refusal> {
+        let target = self.target(&parts.uri, &parts.headers)?;
+        if target.bucket().is_none() || target.key().is_some() {
+            return Ok(None);
+        }
+        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        let operation = find("POST", PathKind::Bucket, false, &query, |name| name == "x-id")?;
+        if operation.name != POST_OBJECT {
+            return Ok(None);
+        }
+        if parts.headers.contains_key(AUTHORIZATION) {
+            let message = "Only one auth mechanism allowed; a form is signed within its fields";
+            return Err(Refusal::new(Code::InvalidArgument, message));
+        }
+        Ok(Some((operation, target)))
+    }
+
+    /// Reads a form up to its file.
+    async fn read_form<B>(&self, headers: &HeaderMap, body: B) -> Result<Form, Refusal>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let boundary = multer::parse_boundary(content_type.unwrap_or_default())
+            .map_err(|_| Refusal::from(BodyError::MalformedForm("it names no boundary")))?;
+        let length = number(headers, CONTENT_LENGTH.as_str())?;
+        let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
+        let plan = BodyPlan { framing: Framing::Plain, facts, idle: self.config.body_idle };
+        let allowance = Allowance::of(AROUND_BYTES_MAX);
+        let sips = Sips::new(DecodedBody::new(body, plan).into_data_stream(), allowance.clone());
+        let mut form = Multipart::new(sips, boundary);
+        let mut fields = Fields::default();
+        loop {
+            let field = form.next_field().await.map_err(|error| refusal(found(&error)))?;
+            let Some(mut field) = field else { return Err(no_file()) };
+            let name = field.name().unwrap_or_default().to_owned();
+            if name.eq_ignore_ascii_case("file") {
+                fields.expand(field.file_name().unwrap_or_default());
+                let file = FileBody::new(form, field, allowance, AROUND_BYTES_MAX);
+                return Ok(Form { fields, file });
+            }
+            let mut value = BytesMut::new();
+            while let Some(piece) = field.chunk().await.map_err(|error| refusal(found(&error)))? {
+                value.extend_from_slice(&piece);
+            }
+            fields.push(&name, &value)?;
+        }
+    }
+
+    /// How many bytes the signer of a form allows; without a policy as many as a PUT may have.
+    fn form_lengths(
+        &self,
+        fields: &Fields,
+        bucket: &str,
+    ) -> Result<std::ops::RangeInclusive<u64>, Refusal> {
+        let Some(policy) = fields.get("policy") else { return Ok(0..=PUT_BYTES_MAX) };
+        let allowed = Policy::parse(policy)?.check(fields, bucket, self.authenticator.now())?;
+        Ok(*allowed.start()..=(*allowed.end()).min(PUT_BYTES_MAX))
+    }
+}
+
+/// What ended a form before its file.
+fn refusal(error: BodyError) -> Refusal {
+    if error == BodyError::FormFields { too_long() } else { error.into() }
+}
+
+fn no_file() -> Refusal {
+    Refusal::new(Code::InvalidArgument, "POST requires exactly one file upload per request.")
+        .with_detail("ArgumentName", "file")
+}
+
+fn key_of(fields: &Fields) -> Result<&str, Refusal> {
+    let key = fields.get("key").ok_or_else(|| {
+        let message = "Bucket POST must contain a field named 'key'.  If it is specified, please \
+                       check the order of the fields.";
+        Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", "key")
+    })?;
+    if key.is_empty() {
+        let message = "User key must have a length greater than 0.";
+        return Err(Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", "key"));
+    }
+    Ok(key)
+}
+
+/// Takes out what is said of the form's body, and puts in what the form says of the object.
+fn become_put(headers: &mut HeaderMap, fields: &Fields) -> Result<(), Refusal> {
+    for name in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING] {
+        headers.remove(name);
+    }
+    let ours: Vec<_> =
+        headers.keys().filter(|name| name.as_str().starts_with("x-amz-")).cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
+    fields.write_headers(headers)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The fields of a form, and the headers that they stand for.
+
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::dto::Tagging;
+use s3s::xml::{Deserialize, Deserializer};
+
+use super::super::xml;
+use crate::auth::{Code, Refusal};
+
+/// Bytes of all names and values together, as in S3.
+const BYTES_MAX: usize = 20 * 1024;
+const FILE_NAME: &str = "${filename}";
+
+/// Fields that are headers of a PUT by the same name.
+const PLAIN: [HeaderName; 6] =
+    [CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES];
+const ALSO_PLAIN: [&str; 4] = [
+    "content-md5",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-storage-class",
+    "x-amz-website-redirect-location",
+];
+const PLAIN_STARTS: [&str; 5] = [
+    "x-amz-meta-",
+    "x-amz-checksum-",
+    "x-amz-grant-",
+    "x-amz-object-lock-",
+    "x-amz-server-side-encryption",
+];
+/// Fields that say who sent the form.
+const OF_SIGNATURE: [&str; 5] = [
+    "x-amz-algorithm",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-security-token",
+    "x-amz-signature",
+];
+
+/// The fields before the file, by name in lower case.
+#[derive(Debug, Default)]
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Adds a field.
+    pub(super) fn push(&mut self, name: &str, value: &[u8]) -> Result<(), Refusal> {
+        let name = name.to_ascii_lowercase();
+        let bytes: usize = self.0.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes + name.len() + value.len() > BYTES_MAX {
+            return Err(too_long());
+        }
+        if self.get(&name).is_some() {
+            let message = format!("POST requires exactly one field named '{name}'");
+            return Err(
+                Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
+            );
+        }
+        let value = std::str::from_utf8(value).map_err(|_| {
+            Refusal::new(Code::MalformedPostRequest, "The value of a field is not UTF-8")
+        })?;
+        self.0.push((name, value.to_owned()));
+        Ok(())
+    }
+
+    /// Puts the file's name where a field asks for it. Of a path only the last name counts.
+    pub(super) fn expand(&mut self, file_name: &str) {
+        let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default();
+        for (field, value) in &mut self.0 {
+            if field != "policy" && value.contains(FILE_NAME) {
+                *value = value.replace(FILE_NAME, name);
+            }
+        }
+    }
+
+    /// The value of a field.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Writes the headers of the PUT that the form stands for.
+    pub(super) fn write_headers(&self, headers: &mut HeaderMap) -> Result<(), Refusal> {
+        for (name, value) in &self.0 {
+            let (name, value) = match name.as_str() {
+                "acl" => ("x-amz-acl", value.clone()),
+                "tagging" => ("x-amz-tagging", tagging(value)?),
+                name if is_plain(name) => (name, value.clone()),
+                name if name.starts_with("x-amz-") && !OF_SIGNATURE.contains(&name) => {
+                    return Err(Refusal::not_implemented(name));
+                }
+                _ => continue,
+            };
+            let invalid = || {
+                let message = "The name or value of a field can't be that of a header";
+                Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
+            };
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
+            let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| invalid())?;
+            headers.insert(name, value);
+        }
+        Ok(())
+    }
+}
+
+/// The fields are longer than they may be.
+pub(super) fn too_long() -> Refusal {
+    Refusal::new(
+        Code::MaxPostPreDataLengthExceeded,
+        "Your POST request fields preceding the upload file were too large.",
+    )
+    .with_detail("MaxPreDataLength", BYTES_MAX.to_string())
+}
+
+fn is_plain(name: &str) -> bool {
+    PLAIN.iter().any(|plain| plain.as_str() == name)
+        || ALSO_PLAIN.contains(&name)
+        || PLAIN_STARTS.iter().any(|start| name.starts_with(start))
+}
+
+/// The header that says the same as a Tagging document.
+fn tagging(document: &str) -> Result<String, Refusal> {
+    let malformed =
+        || Refusal::new(Code::MalformedXml, "The field 'tagging' is no Tagging document");
+    xml::inspect(document.as_bytes())?;
+    let document = xml::spell_out(Bytes::copy_from_slice(document.as_bytes()));
+    let mut reader = Deserializer::new(&document);
+    let tagging = Tagging::deserialize(&mut reader).map_err(|_| malformed())?;
+    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let pairs: Option<Vec<String>> = tagging
+        .tag_set
+        .iter()
+        .map(|tag| Some(format!("{}={}", encode(tag.key.as_ref()?), encode(tag.value.as_ref()?))))
+        .collect();
+    pairs.map(|pairs| pairs.join("&")).ok_or_else(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(pairs: &[(&str, &str)]) -> Fields {
+        let mut fields = Fields::default();
+        for (name, value) in pairs {
+            fields.push(name, value.as_bytes()).unwrap();
+        }
+        fields
+    }
+
+    #[test]
+    fn names_have_no_case_and_come_once() {
+        let mut fields = fields(&[("kEy", "K")]);
+        assert_eq!(fields.get("key"), Some("K"));
+        assert_eq!(fields.push("KEY", b"x").unwrap_err().code, Code::InvalidArgument);
+        assert_eq!(fields.push("a", b"\xff").unwrap_err().code, Code::MalformedPostRequest);
+        let long = vec![b'x'; BYTES_MAX];
+        assert_eq!(fields.push("b", &long).unwrap_err().code, Code::MaxPostPreDataLengthExceeded);
+    }
+
+    #[test]
+    fn the_name_of_the_file_is_the_last_of_its_path() {
+        for path in ["c.txt", "a/b/c.txt", "C:\\a\\c.txt"] {
+            let mut fields = fields(&[("key", "u/${filename}"), ("policy", "${filename}")]);
+            fields.expand(path);
+            assert_eq!(fields.get("key"), Some("u/c.txt"));
+            assert_eq!(fields.get("policy"), Some("${filename}"));
+        }
+    }
+
+    #[test]
+    fn fields_become_the_headers_of_a_put() {
+        let tags =
+            "<Tagging><TagSet><Tag><Key>a b</Key><Value>1&amp;2</Value></Tag></TagSet></Tagging>";
+        let fields = fields(&[
+            ("Content-Type", "text/plain"),
+            ("acl", "private"),
+            ("X-Amz-Meta-Colour", "blue"),
+            ("x-amz-signature", "f00"),
+            ("submit", "Send"),
+            ("tagging", tags),
+        ]);
+        let mut headers = HeaderMap::new();
+        fields.write_headers(&mut headers).unwrap();
+        let mut found: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        found.sort_unstable();
+        let expected = [
+            ("content-type", "text/plain"),
+            ("x-amz-acl", "private"),
+            ("x-amz-meta-colour", "blue"),
+            ("x-amz-tagging", "a%20b=1%262"),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn no_field_makes_a_put_into_something_else() {
+        let refused = |name, value| {
+            let mut headers = HeaderMap::new();
+            fields(&[(name, value)]).write_headers(&mut headers).unwrap_err().code
+        };
+        assert_eq!(refused("x-amz-copy-source", "/b/k"), Code::NotImplemented);
+        assert_eq!(refused("x-amz-meta-a", "1\r\nx: 2"), Code::InvalidArgument);
+        assert_eq!(refused("x-amz-meta-\u{e4}", "1"), Code::InvalidArgument);
+        assert_eq!(refused("tagging", "<Tagging>"), Code::MalformedXml);
+        assert_eq!(refused("tagging", "<TagSet/>"), Code::MalformedXml);
+    }
+}

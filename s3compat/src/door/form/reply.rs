@@ -1,0 +1,153 @@
+//! The reply to a form: what its sender asked for, in place of what a PUT is answered with.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, LOCATION};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::Body;
+
+use super::super::reply::push_element;
+use super::fields::Fields;
+
+/// All but what needs no encoding in the query of a link.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// What is to be answered once the object is there.
+#[derive(Clone, Debug)]
+pub(crate) struct FormReply {
+    status: StatusCode,
+    redirect: Option<String>,
+    location: String,
+    bucket: String,
+    key: String,
+}
+
+impl FormReply {
+    /// What the fields of a form ask for; `path` is where the object can be read.
+    pub(super) fn new(
+        fields: &Fields,
+        headers: &HeaderMap,
+        (bucket, key): (&str, &str),
+        path: &str,
+    ) -> Self {
+        let status = match fields.get("success_action_status") {
+            Some("200") => StatusCode::OK,
+            Some("201") => StatusCode::CREATED,
+            _ => StatusCode::NO_CONTENT,
+        };
+        let redirect = fields.get("success_action_redirect").or_else(|| fields.get("redirect"));
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let is_secure = headers.get("x-forwarded-proto").is_some_and(|it| it == "https");
+        let scheme = if is_secure { "https" } else { "http" };
+        Self {
+            status,
+            redirect: redirect.filter(|target| is_link(target)).map(str::to_owned),
+            location: host
+                .map_or_else(|| path.to_owned(), |host| format!("{scheme}://{host}{path}")),
+            bucket: bucket.to_owned(),
+            key: key.to_owned(),
+        }
+    }
+
+    /// Turns the reply to a PUT that went well into that to the form.
+    pub(crate) fn apply(self, response: &mut Response<Body>) {
+        if response.status() != StatusCode::OK {
+            return;
+        }
+        let etag = response.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
+        let etag = etag.unwrap_or_default().to_owned();
+        let (status, location, document) = match &self.redirect {
+            Some(target) => (StatusCode::SEE_OTHER, self.redirected(target, &etag), None),
+            None if self.status == StatusCode::CREATED => {
+                (self.status, self.location.clone(), Some(self.document(&etag)))
+            }
+            None => (self.status, self.location.clone(), None),
+        };
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.remove(CONTENT_LENGTH);
+        headers.remove(CONTENT_TYPE);
+        if let Ok(location) = HeaderValue::from_str(&location) {
+            headers.insert(LOCATION, location);
+        }
+        *response.body_mut() = Body::empty();
+        if let Some(document) = document {
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+            *response.body_mut() = Body::from(Bytes::from(document));
+        }
+    }
+
+    fn document(&self, etag: &str) -> String {
+        let mut document =
+            String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse>");
+        push_element(&mut document, "Location", &self.location);
+        push_element(&mut document, "Bucket", &self.bucket);
+        push_element(&mut document, "Key", &self.key);
+        push_element(&mut document, "ETag", etag);
+        document.push_str("</PostResponse>");
+        document
+    }
+
+    /// The link that was asked for, with what was stored.
+    fn redirected(&self, target: &str, etag: &str) -> String {
+        let encode = |text: &str| utf8_percent_encode(text, ENCODED).to_string();
+        let separator = if target.contains('?') { '&' } else { '?' };
+        let (bucket, key, etag) = (encode(&self.bucket), encode(&self.key), encode(etag));
+        format!("{target}{separator}bucket={bucket}&key={key}&etag={etag}")
+    }
+}
+
+/// Whether a text is a link that a browser can be sent to; what isn't one is passed over.
+fn is_link(target: &str) -> bool {
+    let uri = target.parse::<Uri>().ok();
+    let scheme = uri.as_ref().and_then(Uri::scheme_str);
+    matches!(scheme, Some("http" | "https")) && HeaderValue::from_str(target).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn answer(pairs: &[(&str, &str)]) -> (u16, String, String) {
+        use http_body_util::BodyExt;
+        let mut fields = Fields::default();
+        for (name, value) in pairs {
+            fields.push(name, value.as_bytes()).unwrap();
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("s3:9000"));
+        let mut response = Response::new(Body::from("hello".to_owned()));
+        response.headers_mut().insert(ETAG, HeaderValue::from_static("\"ab\""));
+        FormReply::new(&fields, &headers, ("b", "a&b"), "/b/a%26b").apply(&mut response);
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        let location = parts.headers[LOCATION].to_str().unwrap().to_owned();
+        (parts.status.as_u16(), location, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_form_is_answered_as_it_asks() {
+        let here = "http://s3:9000/b/a%26b".to_owned();
+        for (asked, status) in [("200", 200), ("204", 204), ("404", 204), ("", 204)] {
+            let reply = answer(&[("success_action_status", asked)]).await;
+            assert_eq!(reply, (status, here.clone(), String::new()), "{asked}");
+        }
+        let (status, location, document) = answer(&[("success_action_status", "201")]).await;
+        assert_eq!((status, location), (201, here));
+        assert!(document.contains("<Bucket>b</Bucket><Key>a&amp;b</Key>"), "{document}");
+    }
+
+    #[tokio::test]
+    async fn a_browser_is_sent_where_the_form_says() {
+        let status = ("success_action_status", "201");
+        let asked = [("success_action_redirect", "http://x/y?z=1"), status];
+        let (status, location, document) = answer(&asked).await;
+        assert_eq!((status, document.as_str()), (303, ""));
+        assert_eq!(location, "http://x/y?z=1&bucket=b&key=a%26b&etag=%22ab%22");
+        for none in ["javascript:alert(1)", "x", "http://a b"] {
+            assert_eq!(answer(&[("redirect", none)]).await.0, 204, "{none}");
+        }
+    }
+}

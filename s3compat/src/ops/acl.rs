@@ -1,0 +1,158 @@
+//! Access control lists, as far as there is one: the owner of a bucket may do everything, and nobody
+//! else anything. `GetBucketAcl`, `GetObjectAcl`; `PutBucketAcl` and `PutObjectAcl` take that list and
+//! no other.
+
+use http::StatusCode;
+use martlet_proxy::{ReadConditions, Selection};
+use s3s::dto::{
+    AccessControlPolicy, BucketCannedACL, GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput,
+    GetObjectAclOutput, Grant, Grantee, ObjectCannedACL, Permission, PutBucketAclInput,
+    PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput, Type,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::{Operations, lenient, no_version, wire_owner};
+use crate::errors::{custom, s3_error};
+
+const PRIVATE: &str = "private";
+const OWNER_FULL_CONTROL: &str = "bucket-owner-full-control";
+
+/// The one list that there is.
+fn grants(owner: &str) -> Vec<Grant> {
+    let grantee = Grantee {
+        display_name: Some(owner.to_owned()),
+        email_address: None,
+        id: Some(owner.to_owned()),
+        type_: Type::from_static(Type::CANONICAL_USER),
+        uri: None,
+    };
+    let permission = Some(Permission::from_static(Permission::FULL_CONTROL));
+    vec![Grant { grantee: Some(grantee), permission }]
+}
+
+/// Refuses every list but that one.
+fn check(owner: &str, canned: Option<&str>, list: Option<&AccessControlPolicy>) -> S3Result<()> {
+    match (canned, list) {
+        (None, None) => Err(custom(
+            "MissingSecurityHeader",
+            "Your request was missing a required header: x-amz-acl",
+            StatusCode::BAD_REQUEST,
+        )),
+        (Some(_), Some(_)) => Err(custom(
+            "UnexpectedContent",
+            "This request does not support content",
+            StatusCode::BAD_REQUEST,
+        )),
+        (Some(PRIVATE | OWNER_FULL_CONTROL), None) => Ok(()),
+        (None, Some(list)) if is_private(owner, list) => Ok(()),
+        _ => Err(s3_error!(NotImplemented, "Grants to others are not implemented")),
+    }
+}
+
+fn is_private(owner: &str, list: &AccessControlPolicy) -> bool {
+    let [Grant { grantee: Some(grantee), permission: Some(permission) }] =
+        list.grants.as_deref().unwrap_or_default()
+    else {
+        return false;
+    };
+    let is_owner = |id: Option<&String>| id.is_none_or(|id| id == owner);
+    permission.as_str() == Permission::FULL_CONTROL
+        && grantee.type_.as_str() == Type::CANONICAL_USER
+        && grantee.id.as_deref() == Some(owner)
+        && is_owner(list.owner.as_ref().and_then(|owner| owner.id.as_ref()))
+}
+
+impl Operations {
+    async fn bucket_owner(&self, bucket: &str) -> S3Result<String> {
+        Ok(self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone())
+    }
+
+    /// Refuses where there is no such object.
+    async fn check_object(&self, bucket: &str, key: &str) -> S3Result<()> {
+        let conditions = ReadConditions::default();
+        let read = self.store.head(bucket, key, Selection::Whole, &conditions).await;
+        read.map(drop).map_err(s3_error)
+    }
+
+    pub(super) async fn get_bucket_acl(
+        &self,
+        request: S3Request<GetBucketAclInput>,
+    ) -> S3Result<S3Response<GetBucketAclOutput>> {
+        let owner = self.bucket_owner(&request.input.bucket).await?;
+        let (grants, owner) = (Some(grants(&owner)), Some(wire_owner(&owner)));
+        Ok(S3Response::new(GetBucketAclOutput { grants, owner }))
+    }
+
+    pub(super) async fn put_bucket_acl(
+        &self,
+        mut request: S3Request<PutBucketAclInput>,
+    ) -> S3Result<S3Response<PutBucketAclOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        let owner = self.bucket_owner(&input.bucket).await?;
+        let canned = input.acl.as_ref().map(BucketCannedACL::as_str);
+        check(&owner, canned, input.access_control_policy.as_ref())?;
+        Ok(S3Response::new(PutBucketAclOutput {}))
+    }
+
+    pub(super) async fn get_object_acl(
+        &self,
+        request: S3Request<GetObjectAclInput>,
+    ) -> S3Result<S3Response<GetObjectAclOutput>> {
+        let input = request.input;
+        no_version(input.version_id.as_deref())?;
+        let owner = self.bucket_owner(&input.bucket).await?;
+        self.check_object(&input.bucket, &input.key).await?;
+        let (grants, owner) = (Some(grants(&owner)), Some(wire_owner(&owner)));
+        Ok(S3Response::new(GetObjectAclOutput { grants, owner, request_charged: None }))
+    }
+
+    pub(super) async fn put_object_acl(
+        &self,
+        mut request: S3Request<PutObjectAclInput>,
+    ) -> S3Result<S3Response<PutObjectAclOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        no_version(input.version_id.as_deref())?;
+        let owner = self.bucket_owner(&input.bucket).await?;
+        self.check_object(&input.bucket, &input.key).await?;
+        let canned = input.acl.as_ref().map(ObjectCannedACL::as_str);
+        check(&owner, canned, input.access_control_policy.as_ref())?;
+        Ok(S3Response::new(PutObjectAclOutput::default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(owner: &str, grants: Vec<Grant>) -> AccessControlPolicy {
+        AccessControlPolicy { grants: Some(grants), owner: Some(wire_owner(owner)) }
+    }
+
+    #[test]
+    fn the_list_that_there_is_can_be_set_again() {
+        check("me", Some("private"), None).unwrap();
+        check("me", Some("bucket-owner-full-control"), None).unwrap();
+        check("me", None, Some(&list("me", grants("me")))).unwrap();
+    }
+
+    #[test]
+    fn every_other_list_is_refused() {
+        let code = |canned, list: Option<AccessControlPolicy>| {
+            check("me", canned, list.as_ref()).unwrap_err().code().as_str().to_owned()
+        };
+        assert_eq!(code(None, None), "MissingSecurityHeader");
+        assert_eq!(code(Some("private"), Some(list("me", grants("me")))), "UnexpectedContent");
+        assert_eq!(code(Some("public-read"), None), "NotImplemented");
+        let mut read = grants("me");
+        read[0].permission = Some(Permission::from_static(Permission::READ));
+        let mut group = grants("me");
+        group[0].grantee.as_mut().unwrap().type_ = Type::from_static(Type::GROUP);
+        let both = [grants("me"), grants("you")].concat();
+        for other in [read, group, both, grants("you"), Vec::new()] {
+            assert_eq!(code(None, Some(list("me", other.clone()))), "NotImplemented", "{other:?}");
+        }
+        assert_eq!(code(None, Some(list("you", grants("me")))), "NotImplemented");
+    }
+}

@@ -1,0 +1,197 @@
+//! A bucket's CORS rules: `GetBucketCors`, `PutBucketCors`, `DeleteBucketCors`, and what the door
+//! asks of them.
+
+use futures::future::BoxFuture;
+use martlet_protocol::Setting;
+use martlet_proxy::{Error, ObjectStore};
+use s3s::dto::{
+    CORSConfiguration, CORSRule, DeleteBucketCorsInput, DeleteBucketCorsOutput, GetBucketCorsInput,
+    GetBucketCorsOutput, PutBucketCorsInput, PutBucketCorsOutput,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::settings::{from_document, missing};
+use super::{Operations, lenient};
+use crate::auth::{Code, Refusal};
+use crate::door::{CorsRules, is_cors_method};
+
+/// Rules of a bucket, as in S3.
+const RULES_MAX: usize = 100;
+/// Characters of a rule's name, as in S3.
+const ID_CHARS_MAX: usize = 255;
+
+/// The rules that are set about the buckets of a store.
+pub(crate) struct SetRules(pub(crate) ObjectStore);
+
+impl std::fmt::Debug for SetRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SetRules")
+    }
+}
+
+impl CorsRules for SetRules {
+    fn of<'a>(&'a self, bucket: &'a str) -> BoxFuture<'a, Result<Option<Vec<CORSRule>>, Refusal>> {
+        Box::pin(async move {
+            let bucket = self.0.bucket(bucket).await.map_err(|error| match error {
+                Error::NoSuchBucket => Refusal::new(Code::NoSuchBucket, error.to_string()),
+                error => {
+                    tracing::warn!(%error, "the rules for other origins could not be asked for");
+                    Refusal::new(Code::SlowDown, "Please try again in a moment.")
+                }
+            })?;
+            let Some(document) = bucket.settings.get(Setting::Cors) else { return Ok(None) };
+            let rules: CORSConfiguration = from_document(document)
+                .map_err(|_| Refusal::new(Code::InternalError, "Please try again."))?;
+            Ok(Some(rules.cors_rules))
+        })
+    }
+}
+
+/// Refuses rules that S3 does not take.
+fn check(rules: &[CORSRule]) -> S3Result<()> {
+    if rules.is_empty() {
+        return Err(s3_error!(MalformedXML, "A CORS configuration has a rule at least"));
+    }
+    if rules.len() > RULES_MAX {
+        return Err(s3_error!(InvalidRequest, "A bucket has {RULES_MAX} CORS rules at most"));
+    }
+    rules.iter().try_for_each(check_rule)
+}
+
+fn check_rule(rule: &CORSRule) -> S3Result<()> {
+    if rule.allowed_methods.is_empty() || rule.allowed_origins.is_empty() {
+        return Err(s3_error!(MalformedXML, "A CORS rule has a method and an origin at least"));
+    }
+    if let Some(method) = rule.allowed_methods.iter().find(|method| !is_cors_method(method)) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "Found unsupported HTTP method in CORS config. Unsupported method is {method}"
+        ));
+    }
+    check_patterns(rule)?;
+    if rule.id.as_ref().is_some_and(|id| id.chars().count() > ID_CHARS_MAX) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "The ID of a CORS rule has {ID_CHARS_MAX} characters at most"
+        ));
+    }
+    if rule.max_age_seconds.is_some_and(|seconds| seconds < 0) {
+        return Err(s3_error!(MalformedXML, "MaxAgeSeconds is not negative"));
+    }
+    Ok(())
+}
+
+/// Refuses origins and headers that no match is defined for.
+fn check_patterns(rule: &CORSRule) -> S3Result<()> {
+    let patterns = [
+        ("AllowedOrigin", Some(&rule.allowed_origins)),
+        ("AllowedHeader", rule.allowed_headers.as_ref()),
+    ];
+    for (name, patterns) in patterns {
+        let wild = patterns.into_iter().flatten().find(|it| it.matches('*').count() > 1);
+        if let Some(pattern) = wild {
+            return Err(s3_error!(
+                InvalidRequest,
+                "{name} \"{pattern}\" can not have more than one wildcard."
+            ));
+        }
+    }
+    if let Some(header) = rule.expose_headers.iter().flatten().find(|it| it.contains('*')) {
+        return Err(s3_error!(
+            InvalidRequest,
+            "ExposeHeader \"{header}\" contains wildcard. We currently do not support wildcard for \
+             ExposeHeader."
+        ));
+    }
+    let all = rule.allowed_origins.iter().chain(rule.allowed_headers.iter().flatten());
+    if all.chain(rule.expose_headers.iter().flatten()).any(|it| it.contains(char::is_control)) {
+        return Err(s3_error!(InvalidRequest, "A CORS rule has a control character"));
+    }
+    Ok(())
+}
+
+impl Operations {
+    pub(super) async fn get_bucket_cors(
+        &self,
+        request: S3Request<GetBucketCorsInput>,
+    ) -> S3Result<S3Response<GetBucketCorsOutput>> {
+        let rules: Option<CORSConfiguration> =
+            self.setting(&request.input.bucket, Setting::Cors).await?;
+        let rules = rules.ok_or_else(|| {
+            missing("NoSuchCORSConfiguration", "The CORS configuration does not exist")
+        })?;
+        Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules.cors_rules) }))
+    }
+
+    pub(super) async fn put_bucket_cors(
+        &self,
+        mut request: S3Request<PutBucketCorsInput>,
+    ) -> S3Result<S3Response<PutBucketCorsOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        check(&input.cors_configuration.cors_rules)?;
+        self.set(&input.bucket, Setting::Cors, &input.cors_configuration).await?;
+        Ok(S3Response::new(PutBucketCorsOutput {}))
+    }
+
+    pub(super) async fn delete_bucket_cors(
+        &self,
+        mut request: S3Request<DeleteBucketCorsInput>,
+    ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        self.unset(&request.input.bucket, Setting::Cors).await?;
+        Ok(S3Response::new(DeleteBucketCorsOutput {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::to_document;
+    use super::*;
+
+    fn rule() -> CORSRule {
+        CORSRule {
+            allowed_headers: Some(vec!["x-*-a".to_owned()]),
+            allowed_methods: vec!["GET".to_owned(), "PUT".to_owned()],
+            allowed_origins: vec!["*".to_owned(), "http://*.a.b".to_owned()],
+            expose_headers: Some(vec!["ETag".to_owned()]),
+            id: Some("x".repeat(255)),
+            max_age_seconds: Some(0),
+        }
+    }
+
+    fn refusal(change: impl FnOnce(&mut CORSRule)) -> String {
+        let mut rule = rule();
+        change(&mut rule);
+        check(&[rule]).unwrap_err().code().as_str().to_owned()
+    }
+
+    #[test]
+    fn what_s3_takes_is_taken_and_kept_as_it_came() {
+        let rules = vec![rule(); RULES_MAX];
+        check(&rules).unwrap();
+        let configuration = CORSConfiguration { cors_rules: rules };
+        let read: CORSConfiguration = from_document(&to_document(&configuration)).unwrap();
+        assert_eq!(read, configuration);
+    }
+
+    #[test]
+    fn what_s3_refuses_is_refused_by_its_code() {
+        let code = |rules: &[CORSRule]| check(rules).unwrap_err().code().as_str().to_owned();
+        assert_eq!(code(&[]), "MalformedXML");
+        assert_eq!(code(&vec![rule(); RULES_MAX + 1]), "InvalidRequest");
+        assert_eq!(refusal(|rule| rule.allowed_methods.clear()), "MalformedXML");
+        assert_eq!(refusal(|rule| rule.allowed_origins.clear()), "MalformedXML");
+        assert_eq!(refusal(|rule| rule.allowed_methods.push("PATCH".into())), "InvalidRequest");
+        assert_eq!(refusal(|rule| rule.allowed_methods.push("get".into())), "InvalidRequest");
+        assert_eq!(refusal(|rule| rule.allowed_origins.push("*.*".into())), "InvalidRequest");
+        assert_eq!(refusal(|rule| rule.allowed_origins.push("a\nb".into())), "InvalidRequest");
+        assert_eq!(
+            refusal(|rule| rule.allowed_headers = Some(vec!["**".into()])),
+            "InvalidRequest"
+        );
+        assert_eq!(refusal(|rule| rule.expose_headers = Some(vec!["*".into()])), "InvalidRequest");
+        assert_eq!(refusal(|rule| rule.id = Some("x".repeat(256))), "InvalidRequest");
+        assert_eq!(refusal(|rule| rule.max_age_seconds = Some(-1)), "MalformedXML");
+    }
+}

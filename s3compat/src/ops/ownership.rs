@@ -1,0 +1,158 @@
+//! Public access block and ownership controls of a bucket: `GetPublicAccessBlock`,
+//! `PutPublicAccessBlock`, `DeletePublicAccessBlock`, `GetBucketOwnershipControls`,
+//! `PutBucketOwnershipControls`, `DeleteBucketOwnershipControls`.
+
+use martlet_protocol::Setting;
+use s3s::dto::{
+    DeleteBucketOwnershipControlsInput, DeleteBucketOwnershipControlsOutput,
+    DeletePublicAccessBlockInput, DeletePublicAccessBlockOutput, GetBucketOwnershipControlsInput,
+    GetBucketOwnershipControlsOutput, GetPublicAccessBlockInput, GetPublicAccessBlockOutput,
+    ObjectOwnership, OwnershipControls, OwnershipControlsRule, PublicAccessBlockConfiguration,
+    PutBucketOwnershipControlsInput, PutBucketOwnershipControlsOutput, PutPublicAccessBlockInput,
+    PutPublicAccessBlockOutput,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::settings::missing;
+use super::{Operations, lenient};
+
+/// What is not said is not blocked, and is said from then on.
+fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
+    PublicAccessBlockConfiguration {
+        block_public_acls: Some(block.block_public_acls.unwrap_or(false)),
+        block_public_policy: Some(block.block_public_policy.unwrap_or(false)),
+        ignore_public_acls: Some(block.ignore_public_acls.unwrap_or(false)),
+        restrict_public_buckets: Some(block.restrict_public_buckets.unwrap_or(false)),
+    }
+}
+
+/// The one rule of ownership controls.
+fn one_rule(controls: &OwnershipControls) -> S3Result<()> {
+    let [OwnershipControlsRule { object_ownership }] = &controls.rules[..] else {
+        return Err(s3_error!(MalformedXML, "Ownership controls have exactly one rule"));
+    };
+    check_ownership(object_ownership)
+}
+
+/// Refuses what is no kind of ownership.
+pub(super) fn check_ownership(ownership: &ObjectOwnership) -> S3Result<()> {
+    match ownership.as_str() {
+        ObjectOwnership::BUCKET_OWNER_ENFORCED
+        | ObjectOwnership::BUCKET_OWNER_PREFERRED
+        | ObjectOwnership::OBJECT_WRITER => Ok(()),
+        other => Err(s3_error!(MalformedXML, "{other:?} is no kind of object ownership")),
+    }
+}
+
+impl Operations {
+    pub(super) async fn get_public_access_block(
+        &self,
+        request: S3Request<GetPublicAccessBlockInput>,
+    ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
+        let block: Option<PublicAccessBlockConfiguration> =
+            self.setting(&request.input.bucket, Setting::PublicAccessBlock).await?;
+        let block = block.ok_or_else(|| {
+            missing(
+                "NoSuchPublicAccessBlockConfiguration",
+                "The public access block configuration was not found",
+            )
+        })?;
+        let public_access_block_configuration = Some(block);
+        Ok(S3Response::new(GetPublicAccessBlockOutput { public_access_block_configuration }))
+    }
+
+    pub(super) async fn put_public_access_block(
+        &self,
+        mut request: S3Request<PutPublicAccessBlockInput>,
+    ) -> S3Result<S3Response<PutPublicAccessBlockOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let block = complete(&request.input.public_access_block_configuration);
+        self.set(&request.input.bucket, Setting::PublicAccessBlock, &block).await?;
+        Ok(S3Response::new(PutPublicAccessBlockOutput {}))
+    }
+
+    pub(super) async fn delete_public_access_block(
+        &self,
+        mut request: S3Request<DeletePublicAccessBlockInput>,
+    ) -> S3Result<S3Response<DeletePublicAccessBlockOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        self.unset(&request.input.bucket, Setting::PublicAccessBlock).await?;
+        Ok(S3Response::new(DeletePublicAccessBlockOutput {}))
+    }
+
+    pub(super) async fn get_bucket_ownership_controls(
+        &self,
+        request: S3Request<GetBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
+        let controls: Option<OwnershipControls> =
+            self.setting(&request.input.bucket, Setting::OwnershipControls).await?;
+        let controls = controls.ok_or_else(|| {
+            missing(
+                "OwnershipControlsNotFoundError",
+                "The bucket ownership controls were not found",
+            )
+        })?;
+        let ownership_controls = Some(controls);
+        Ok(S3Response::new(GetBucketOwnershipControlsOutput { ownership_controls }))
+    }
+
+    pub(super) async fn put_bucket_ownership_controls(
+        &self,
+        mut request: S3Request<PutBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<PutBucketOwnershipControlsOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        one_rule(&input.ownership_controls)?;
+        self.set(&input.bucket, Setting::OwnershipControls, &input.ownership_controls).await?;
+        Ok(S3Response::new(PutBucketOwnershipControlsOutput {}))
+    }
+
+    pub(super) async fn delete_bucket_ownership_controls(
+        &self,
+        mut request: S3Request<DeleteBucketOwnershipControlsInput>,
+    ) -> S3Result<S3Response<DeleteBucketOwnershipControlsOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        self.unset(&request.input.bucket, Setting::OwnershipControls).await?;
+        Ok(S3Response::new(DeleteBucketOwnershipControlsOutput {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::{from_document, to_document};
+    use super::*;
+
+    fn controls(kinds: &[&'static str]) -> OwnershipControls {
+        let rule = |kind: &&'static str| OwnershipControlsRule {
+            object_ownership: ObjectOwnership::from_static(kind),
+        };
+        OwnershipControls { rules: kinds.iter().map(rule).collect() }
+    }
+
+    #[test]
+    fn there_is_one_rule_and_it_is_one_of_three() {
+        for kind in ["BucketOwnerEnforced", "BucketOwnerPreferred", "ObjectWriter"] {
+            let controls = controls(&[kind]);
+            one_rule(&controls).unwrap();
+            let read: OwnershipControls = from_document(&to_document(&controls)).unwrap();
+            assert_eq!(read, controls);
+        }
+        for wrong in [&[][..], &["ObjectWriter", "ObjectWriter"], &["objectwriter"], &[""]] {
+            let refusal = one_rule(&controls(wrong)).unwrap_err();
+            assert_eq!(refusal.code().as_str(), "MalformedXML", "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_block_does_not_say_is_false() {
+        let said = PublicAccessBlockConfiguration {
+            block_public_acls: Some(true),
+            ..PublicAccessBlockConfiguration::default()
+        };
+        let block = complete(&said);
+        let read: PublicAccessBlockConfiguration = from_document(&to_document(&block)).unwrap();
+        assert_eq!((read.block_public_acls, read.ignore_public_acls), (Some(true), Some(false)));
+        let rest = (read.block_public_policy, read.restrict_public_buckets);
+        assert_eq!(rest, (Some(false), Some(false)));
+    }
+}

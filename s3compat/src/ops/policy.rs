@@ -1,0 +1,126 @@
+//! `GetBucketPolicy`, `PutBucketPolicy`, `DeleteBucketPolicy`, `GetBucketPolicyStatus`.
+//!
+//! A policy is kept as it was put, byte for byte, and read anew by whoever asks it.
+
+use http::StatusCode;
+use martlet_protocol::{Setting, Settings};
+use s3s::dto::{
+    DeleteBucketPolicyInput, DeleteBucketPolicyOutput, GetBucketPolicyInput, GetBucketPolicyOutput,
+    GetBucketPolicyStatusInput, GetBucketPolicyStatusOutput, PolicyStatus,
+    PublicAccessBlockConfiguration, PutBucketPolicyInput, PutBucketPolicyOutput,
+};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+
+use super::access::denied;
+use super::settings::{from_document, missing};
+use super::{Operations, lenient};
+use crate::access::Policy;
+use crate::errors::{internal, s3_error};
+
+impl Operations {
+    pub(super) async fn get_bucket_policy(
+        &self,
+        request: S3Request<GetBucketPolicyInput>,
+    ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
+        let document = self.store.bucket_setting(&request.input.bucket, Setting::Policy).await;
+        let document = document
+            .map_err(s3_error)?
+            .ok_or_else(|| missing("NoSuchBucketPolicy", "The bucket policy does not exist"))?;
+        let policy = String::from_utf8(document).map_err(|_| internal())?;
+        Ok(S3Response::new(GetBucketPolicyOutput { policy: Some(policy) }))
+    }
+
+    pub(super) async fn put_bucket_policy(
+        &self,
+        mut request: S3Request<PutBucketPolicyInput>,
+    ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let PutBucketPolicyInput { bucket, policy: document, .. } = request.input;
+        let policy = Policy::parse(document.as_bytes(), &bucket).map_err(|malformed| {
+            let mut error =
+                S3Error::with_message(S3ErrorCode::MalformedPolicy, malformed.to_string());
+            error.set_status_code(StatusCode::BAD_REQUEST);
+            error
+        })?;
+        let is_public = policy.is_public();
+        let mut is_blocked = false;
+        let put = |settings: &mut Settings| {
+            is_blocked = is_public && blocks_public_policies(settings);
+            if is_blocked {
+                return Ok(());
+            }
+            Ok(settings.set(Setting::Policy, document.clone().into_bytes())?)
+        };
+        self.store.change_bucket_settings(&bucket, put).await.map_err(s3_error)?;
+        if is_blocked {
+            return Err(denied());
+        }
+        Ok(S3Response::new(PutBucketPolicyOutput {}))
+    }
+
+    pub(super) async fn delete_bucket_policy(
+        &self,
+        mut request: S3Request<DeleteBucketPolicyInput>,
+    ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let deleted =
+            self.store.delete_bucket_setting(&request.input.bucket, Setting::Policy).await;
+        deleted.map_err(s3_error)?;
+        Ok(S3Response::new(DeleteBucketPolicyOutput {}))
+    }
+
+    /// A bucket without a policy is not public.
+    pub(super) async fn get_bucket_policy_status(
+        &self,
+        request: S3Request<GetBucketPolicyStatusInput>,
+    ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
+        let bucket = &request.input.bucket;
+        let document = self.store.bucket_setting(bucket, Setting::Policy).await;
+        let document = document.map_err(s3_error)?;
+        let policy = document.map(|document| Policy::parse(&document, bucket)).transpose();
+        let policy = policy.map_err(|_| internal())?;
+        let is_public = Some(policy.is_some_and(|policy| policy.is_public()));
+        let policy_status = Some(PolicyStatus { is_public });
+        Ok(S3Response::new(GetBucketPolicyStatusOutput { policy_status }))
+    }
+}
+
+/// Whether a bucket takes no policy that lets in whoever comes.
+fn blocks_public_policies(settings: &Settings) -> bool {
+    is_blocked(settings, |block| block.block_public_policy)
+}
+
+/// Whether a policy that lets in whoever comes lets in nobody but the owner.
+pub(super) fn is_restricted(settings: &Settings) -> bool {
+    is_blocked(settings, |block| block.restrict_public_buckets)
+}
+
+/// What a bucket's public access block says. One that can't be read blocks all.
+fn is_blocked(
+    settings: &Settings,
+    said: impl Fn(&PublicAccessBlockConfiguration) -> Option<bool>,
+) -> bool {
+    let Some(document) = settings.get(Setting::PublicAccessBlock) else { return false };
+    from_document(document).map_or(true, |block| said(&block) == Some(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::to_document;
+    use super::*;
+
+    #[test]
+    fn a_block_blocks_what_it_says_and_one_that_is_broken_all() {
+        let mut settings = Settings::default();
+        assert!(!blocks_public_policies(&settings) && !is_restricted(&settings));
+        let block = PublicAccessBlockConfiguration {
+            block_public_policy: Some(true),
+            restrict_public_buckets: Some(false),
+            ..Default::default()
+        };
+        settings.set(Setting::PublicAccessBlock, to_document(&block)).unwrap();
+        assert!(blocks_public_policies(&settings) && !is_restricted(&settings));
+        settings.set(Setting::PublicAccessBlock, b"<Broken".to_vec()).unwrap();
+        assert!(blocks_public_policies(&settings) && is_restricted(&settings));
+    }
+}

@@ -1,0 +1,127 @@
+//! What all settings of buckets have in common: documents are kept as XML, and those of a bucket
+//! that has none are missing by a code of their own. And bucket tagging, which is no more than that.
+
+use http::StatusCode;
+use martlet_protocol::Setting;
+use s3s::dto::{
+    DeleteBucketTaggingInput, DeleteBucketTaggingOutput, GetBucketTaggingInput,
+    GetBucketTaggingOutput, PutBucketTaggingInput, PutBucketTaggingOutput, Tagging,
+};
+use s3s::xml::{Deserialize, Deserializer, Serialize, Serializer};
+use s3s::{S3Error, S3Request, S3Response, S3Result};
+
+use super::{Operations, ReplyStatus, lenient};
+use crate::errors::{custom, internal, s3_error};
+use crate::tags;
+
+/// The document as it is kept.
+pub(super) fn to_document<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut document = Vec::with_capacity(256);
+    let written = value.serialize(&mut Serializer::new(&mut document));
+    written.expect("a Vec takes all writes");
+    document
+}
+
+/// The inverse of [`to_document`].
+pub(super) fn from_document<T: for<'xml> Deserialize<'xml>>(document: &[u8]) -> S3Result<T> {
+    let mut deserializer = Deserializer::new(document);
+    T::deserialize(&mut deserializer).map_err(|error| {
+        tracing::error!(%error, "what is set about a bucket can not be read");
+        internal()
+    })
+}
+
+/// 404: nothing of the kind is set.
+pub(super) fn missing(code: &'static str, message: &'static str) -> S3Error {
+    custom(code, message, StatusCode::NOT_FOUND)
+}
+
+impl Operations {
+    /// What is set about a bucket, if it is, as its register has it now.
+    pub(super) async fn setting<T: for<'xml> Deserialize<'xml>>(
+        &self,
+        bucket: &str,
+        setting: Setting,
+    ) -> S3Result<Option<T>> {
+        let document = self.store.bucket_setting(bucket, setting).await.map_err(s3_error)?;
+        document.map(|document| from_document(&document)).transpose()
+    }
+
+    /// Sets it.
+    pub(super) async fn set<T: Serialize + Sync>(
+        &self,
+        bucket: &str,
+        setting: Setting,
+        value: &T,
+    ) -> S3Result<()> {
+        let document = to_document(value);
+        self.store.put_bucket_setting(bucket, setting, document).await.map_err(s3_error)
+    }
+
+    /// Removes it.
+    pub(super) async fn unset(&self, bucket: &str, setting: Setting) -> S3Result<()> {
+        self.store.delete_bucket_setting(bucket, setting).await.map_err(s3_error)
+    }
+
+    pub(super) async fn get_bucket_tagging(
+        &self,
+        request: S3Request<GetBucketTaggingInput>,
+    ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
+        let tagging: Option<Tagging> =
+            self.setting(&request.input.bucket, Setting::Tagging).await?;
+        let tagging =
+            tagging.ok_or_else(|| missing("NoSuchTagSet", "The TagSet does not exist"))?;
+        Ok(S3Response::new(GetBucketTaggingOutput { tag_set: tagging.tag_set }))
+    }
+
+    pub(super) async fn put_bucket_tagging(
+        &self,
+        mut request: S3Request<PutBucketTaggingInput>,
+    ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        let tags = tags::from_bucket_xml(input.tagging.tag_set)?;
+        if tags.is_empty() {
+            self.unset(&input.bucket, Setting::Tagging).await?;
+        } else {
+            let tagging = Tagging { tag_set: tags::to_xml(&tags) };
+            self.set(&input.bucket, Setting::Tagging, &tagging).await?;
+        }
+        let mut response = S3Response::new(PutBucketTaggingOutput {});
+        response.extensions.insert(ReplyStatus(StatusCode::NO_CONTENT));
+        Ok(response)
+    }
+
+    pub(super) async fn delete_bucket_tagging(
+        &self,
+        mut request: S3Request<DeleteBucketTaggingInput>,
+    ) -> S3Result<S3Response<DeleteBucketTaggingOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        self.unset(&request.input.bucket, Setting::Tagging).await?;
+        Ok(S3Response::new(DeleteBucketTaggingOutput {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::dto::Tag;
+
+    use super::*;
+
+    #[test]
+    fn documents_come_back_with_every_character_that_xml_can_say() {
+        for text in ["", "a", "<&>\"'", "ü\u{1f511}", " spaces ", "a\tb"] {
+            let tag = Tag { key: Some(text.to_owned()), value: Some(String::new()) };
+            let tagging = Tagging { tag_set: vec![tag] };
+            let document = to_document(&tagging);
+            let read: Tagging = from_document(&document).unwrap();
+            assert_eq!(read.tag_set[0].key.as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn a_document_of_another_kind_is_our_own_mistake() {
+        let error = from_document::<Tagging>(b"<CORSConfiguration/>").unwrap_err();
+        assert_eq!(error.code().as_str(), "InternalError");
+    }
+}

@@ -1,0 +1,136 @@
+"""Bucket policies through a real SDK: what is kept, what is refused, whom they let in."""
+
+import json
+import time
+
+import boto3
+import botocore
+import pytest
+
+from harness import server as harness
+from helpers import get, refused, status
+
+PATIENCE_S = 40
+
+
+@pytest.fixture(scope="module")
+def anyone(server):
+    """A client that signs nothing."""
+    return boto3.client(
+        "s3", endpoint_url=server.endpoint, region_name=harness.REGION,
+        config=botocore.config.Config(signature_version=botocore.UNSIGNED,
+                                      retries={"max_attempts": 1, "mode": "standard"},
+                                      s3={"addressing_style": "path"}))
+
+
+def statement(bucket, actions, resource="/*", effect="Allow", **more):
+    return {"Effect": effect, "Principal": "*", "Action": actions,
+            "Resource": f"arn:aws:s3:::{bucket}{resource}", **more}
+
+
+def put_policy(s3, bucket, *statements):
+    document = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
+    assert status(s3.put_bucket_policy(Bucket=bucket, Policy=document)) == 204
+    return document
+
+
+def soon(check):
+    """Policies are in force within a second or so."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return check()
+        except (AssertionError, botocore.exceptions.ClientError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def denied(call, **how):
+    with refused(("AccessDenied", "403"), 403):
+        call(**how)
+
+
+def test_a_policy_is_kept_and_its_status_told(s3, bucket):
+    with refused("NoSuchBucketPolicy", 404):
+        s3.get_bucket_policy(Bucket=bucket)
+    assert s3.get_bucket_policy_status(Bucket=bucket)["PolicyStatus"]["IsPublic"] is False
+    document = put_policy(s3, bucket, statement(bucket, "s3:GetObject"))
+    assert s3.get_bucket_policy(Bucket=bucket)["Policy"] == document
+    assert s3.get_bucket_policy_status(Bucket=bucket)["PolicyStatus"]["IsPublic"] is True
+    near = statement(bucket, "s3:GetObject",
+                     Condition={"IpAddress": {"aws:SourceIp": "10.0.0.0/32"}})
+    put_policy(s3, bucket, near)
+    assert s3.get_bucket_policy_status(Bucket=bucket)["PolicyStatus"]["IsPublic"] is False
+    assert status(s3.delete_bucket_policy(Bucket=bucket)) == 204
+    with refused("NoSuchBucketPolicy", 404):
+        s3.get_bucket_policy(Bucket=bucket)
+
+
+@pytest.mark.parametrize("change", [
+    {"Effect": "Permit"}, {"Principal": {"AWS": "arn:aws:iam::x:role/r"}}, {"Principal": "someone"},
+    {"Action": "s3:FetchObject"}, {"Resource": "arn:aws:s3:::another/*"}, {"Comment": "none"},
+    {"Condition": {"StringResembles": {"s3:prefix": "a"}}},
+    {"Condition": {"StringEquals": {"aws:Mood": "good"}}},
+    {"NotPrincipal": "*"}, {"Action": "s3:ListBucket"},
+])
+def test_what_is_no_policy(s3, bucket, change):
+    document = {"Version": "2012-10-17", "Statement": [statement(bucket, "s3:GetObject") | change]}
+    with refused("MalformedPolicy", 400):
+        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(document))
+    with refused("NoSuchBucketPolicy", 404):
+        s3.get_bucket_policy(Bucket=bucket)
+
+
+def test_everyone_is_let_in_where_it_says_so(s3, anyone, bucket):
+    for key in ("open/k", "closed/k"):
+        s3.put_object(Bucket=bucket, Key=key, Body=b"bytes")
+    denied(anyone.get_object, Bucket=bucket, Key="open/k")
+    put_policy(s3, bucket, statement(bucket, "s3:GetObject", "/open/*"),
+               statement(bucket, "s3:PutObject", "/in/*"))
+    soon(lambda: anyone.head_object(Bucket=bucket, Key="open/k"))
+    assert get(anyone, bucket, "open/k") == b"bytes"
+    denied(anyone.get_object, Bucket=bucket, Key="closed/k")
+    denied(anyone.get_object, Bucket=bucket, Key="open/none")
+    denied(anyone.list_objects_v2, Bucket=bucket)
+    denied(anyone.delete_object, Bucket=bucket, Key="open/k")
+    denied(anyone.get_bucket_policy, Bucket=bucket)
+    anyone.put_object(Bucket=bucket, Key="in/k", Body=b"from anyone")
+    assert get(s3, bucket, "in/k") == b"from anyone"
+    denied(anyone.put_object, Bucket=bucket, Key="open/k", Body=b"x")
+    s3.delete_bucket_policy(Bucket=bucket)
+    soon(lambda: denied(anyone.get_object, Bucket=bucket, Key="open/k"))
+
+
+def test_the_address_of_the_connection_counts(s3, anyone, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"bytes")
+
+    def at(network):
+        return statement(bucket, "s3:GetObject", Condition={"IpAddress": {"aws:SourceIp": network}})
+
+    put_policy(s3, bucket, at("127.0.0.0/8"))
+    soon(lambda: anyone.get_object(Bucket=bucket, Key="k"))
+    put_policy(s3, bucket, at("192.0.2.0/24"))
+    soon(lambda: denied(anyone.get_object, Bucket=bucket, Key="k"))
+
+
+def test_a_deny_is_for_the_owner_too(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"bytes")
+    put_policy(s3, bucket, statement(bucket, "s3:*", "*", effect="Deny"))
+    soon(lambda: denied(s3.get_object, Bucket=bucket, Key="k"))
+    denied(s3.list_objects_v2, Bucket=bucket)
+    s3.get_bucket_policy(Bucket=bucket)
+    s3.delete_bucket_policy(Bucket=bucket)
+    soon(lambda: s3.get_object(Bucket=bucket, Key="k"))
+
+
+def test_a_public_access_block_keeps_the_public_out(s3, anyone, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"bytes")
+    put_policy(s3, bucket, statement(bucket, "s3:GetObject"))
+    soon(lambda: anyone.get_object(Bucket=bucket, Key="k"))
+    s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration={
+        "RestrictPublicBuckets": True, "BlockPublicPolicy": True})
+    soon(lambda: denied(anyone.get_object, Bucket=bucket, Key="k"))
+    assert get(s3, bucket, "k") == b"bytes"
+    document = {"Version": "2012-10-17", "Statement": [statement(bucket, "s3:GetObject")]}
+    denied(s3.put_bucket_policy, Bucket=bucket, Policy=json.dumps(document))
