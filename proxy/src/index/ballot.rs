@@ -1,6 +1,7 @@
 //! Ballots: what a register holds is read under a promise, and replaced only if nothing came between
 //! (rule R7). Exact among all racers, through whatever proxies.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,10 +58,7 @@ impl Inner {
             // A write of these rounds or of those before: from now on nobody can say that it isn't there.
             maybe_written |= own.is_some();
             let proposal = match own {
-                Some(own) if agree => {
-                    intent.claim();
-                    return Ok(Landed::At(own.order));
-                }
+                Some(own) if agree => return Ok(Landed::At(own.order)),
                 Some(own) => Proposal::again(own.value.clone(), view.inline.clone()),
                 None if maybe_written && agree => break,
                 None if maybe_written => {
@@ -89,21 +87,40 @@ impl Inner {
                 put(&mut failure, verdicts.into_error());
                 continue;
             }
-            match verdicts {
-                Verdicts { fenced: true, .. } if !maybe_written => return Ok(Landed::Fenced),
-                Verdicts { behind: Some(above), fenced: false, .. } => floor = above,
-                Verdicts { outdated, fenced: false, .. }
-                    if self.has_moved_on_after(&place, outdated.as_ref()).await => {}
-                verdicts => {
-                    let (fenced, error) = (verdicts.fenced, verdicts.into_error());
-                    return Err(Failed { maybe_written, fenced, ..Failed::clean(error) });
-                }
+            match self.go_on(&place, verdicts, maybe_written).await? {
+                ControlFlow::Continue(above) => floor = floor.max(above),
+                ControlFlow::Break(landed) => return Ok(landed),
             }
         }
         if maybe_written {
             return Err(Failed::unknown(failure.unwrap_or_else(unknown_outcome)));
         }
         Err(Failed::contended())
+    }
+
+    /// What a round that no replica took comes to: another one, above what was met; or the end. What an
+    /// earlier round stored stays written, whatever all say by now.
+    async fn go_on(
+        &self,
+        place: &Place,
+        verdicts: Verdicts<'_>,
+        maybe_written: bool,
+    ) -> Result<ControlFlow<Landed, Stamp>, Failed> {
+        match verdicts {
+            Verdicts { fenced: true, .. } if !maybe_written => {
+                Ok(ControlFlow::Break(Landed::Fenced))
+            }
+            Verdicts { behind: Some(above), fenced: false, .. } => Ok(ControlFlow::Continue(above)),
+            Verdicts { outdated, fenced: false, .. }
+                if self.has_moved_on_after(place, outdated.as_ref()).await =>
+            {
+                Ok(ControlFlow::Continue(Stamp::ZERO))
+            }
+            verdicts => {
+                let (fenced, error) = (verdicts.fenced, verdicts.into_error());
+                Err(Failed { maybe_written, fenced, ..Failed::clean(error) })
+            }
+        }
     }
 
     async fn promise(&self, place: &Place, key: &RegisterKey, ballot: Stamp) -> Result<Promised> {

@@ -78,12 +78,12 @@ fn all_but_what_is_named() {
 #[test]
 fn variables_give_everyone_a_folder() {
     let text = document(&[r#""Effect": "Allow", "Principal": "*", "Action": "s3:*Object",
-        "Resource": "arn:aws:s3:::bkt/home/${aws:username}/*""#]);
+        "Resource": "arn:aws:s3:::bkt/own/${aws:username}/*""#]);
     let home = policy(&text);
-    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/home/bob/x"), Verdict::Allow);
-    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/home/eve/x"), Verdict::Undecided);
+    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/own/bob/x"), Verdict::Allow);
+    assert_eq!(judge(&home, "bob", Action::PutObject, "bkt/own/eve/x"), Verdict::Undecided);
     let old = policy(&text.replace("2012-10-17", "2008-10-17"));
-    assert_eq!(judge(&old, "bob", Action::PutObject, "bkt/home/bob/x"), Verdict::Undecided);
+    assert_eq!(judge(&old, "bob", Action::PutObject, "bkt/own/bob/x"), Verdict::Undecided);
 }
 
 #[test]
