@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
+use martlet_protocol::Settings;
 use martlet_protocol::testing::chance::Seeded;
 use martlet_proxy::{NewBucket, StoreOptions};
 use martlet_tests::checkers;
@@ -121,14 +122,7 @@ async fn everything(
          {schedule}"
     );
 
-    let new = NewBucket {
-        owner: "me".into(),
-        index_shards: chance.pick(&[1, 4]),
-        policy: None,
-        settings: martlet_protocol::Settings::default(),
-    };
-    let created = simulated.proxy(0).store.create_bucket(BUCKET, new).await;
-    created.map_err(|error| format!("no bucket in calm weather: {error}"))?;
+    make_bucket(&simulated, chance.pick(&[1, 4])).await?;
     simulated.network.set_weather(climate.weather);
     let keys = ["a", "b/1", "b/2", "c", "d"][..=chance.index(5)].iter();
     let client = Client {
@@ -153,6 +147,13 @@ async fn everything(
         return Err(surprise.clone());
     }
     Ok(history.operations.len())
+}
+
+async fn make_bucket(simulated: &Simulated, index_shards: u16) -> Result<(), String> {
+    let settings = Settings::default();
+    let new = NewBucket { owner: "me".into(), index_shards, policy: None, settings };
+    let created = simulated.proxy(0).store.create_bucket(BUCKET, new).await;
+    created.map(drop).map_err(|error| format!("no bucket in calm weather: {error}"))
 }
 
 /// All is right again: what is left to do is done, and everything is looked at.
