@@ -82,8 +82,11 @@ impl Census<'_> {
         all.map(|(policy, id)| named(policy, id)).collect()
     }
 
-    /// Looks for what is nowhere.
+    /// Looks for what is nowhere. Whoever is silent may have it: then nobody can tell.
     pub(super) async fn look_for(&mut self, named: Vec<Named>) {
+        if !self.silent.is_empty() {
+            return;
+        }
         let missing = self.missing_everywhere(named).await;
         if missing.is_empty() {
             return;
@@ -102,13 +105,10 @@ impl Census<'_> {
 
     /// Those that all devices of their policies say they have nothing of.
     async fn missing_everywhere(&self, named: Vec<Named>) -> Vec<Named> {
-        let first: Vec<_> = named.iter().map(|it| self.first_piece(it)).collect();
-        let said = self.ask(first.iter().flatten().copied()).await;
-        let is_there =
-            |(device, id): (DeviceId, ExtentId)| said.of(device, id) == Some(Presence::Here);
-        let doubtful = named.into_iter().zip(first).filter(|(_, it)| !it.is_some_and(is_there));
+        let first = self.absent(named, 1).await;
+        let doubtful = self.absent(first, usize::MAX).await;
         let mut nowhere = Vec::new();
-        for (named, _) in doubtful {
+        for named in doubtful {
             let pieces = self.pieces(&named);
             let said = self.ask(pieces.iter().copied()).await;
             let has_denied = |(device, id): &(DeviceId, ExtentId)| {
@@ -121,6 +121,14 @@ impl Census<'_> {
         nowhere
     }
 
+    /// Those of which none of so many homes has its piece; all are asked together.
+    async fn absent(&self, named: Vec<Named>, homes_max: usize) -> Vec<Named> {
+        let homes = |named: &Named| self.homes(named).into_iter().take(homes_max);
+        let said = self.ask(named.iter().flat_map(homes)).await;
+        let is_here = |(device, id)| said.of(device, id) == Some(Presence::Here);
+        named.into_iter().filter(|it| !homes(it).any(is_here)).collect()
+    }
+
     async fn ask(&self, pieces: impl Iterator<Item = (DeviceId, ExtentId)>) -> Said {
         let mut lists: BTreeMap<DeviceId, BTreeSet<ExtentId>> = BTreeMap::new();
         for (device, id) in pieces {
@@ -131,12 +139,16 @@ impl Census<'_> {
         said
     }
 
-    /// What the first home of an extent holds of it; none, where no ring is known for it.
-    fn first_piece(&self, named: &Named) -> Option<(DeviceId, ExtentId)> {
-        let ring = self.cluster.data.get(&named.policy)?;
-        let home = ring.primaries(ring.partition(named.id.placement())).next()?;
-        let ids = stored_ids(self.cluster, named.policy, &[named.id]).ok()?;
-        Some((home, *ids.first()?))
+    /// What each home of an extent holds of it; nothing, where no ring is known for it.
+    fn homes(&self, named: &Named) -> Vec<(DeviceId, ExtentId)> {
+        let Some(ring) = self.cluster.data.get(&named.policy) else { return Vec::new() };
+        let homes = ring.primaries(ring.partition(named.id.placement()));
+        let ids = stored_ids(self.cluster, named.policy, &[named.id]).unwrap_or_default();
+        // Copies go by one id, fragments by one each.
+        homes
+            .enumerate()
+            .filter_map(|(at, home)| Some((home, *ids.get(at).or(ids.first())?)))
+            .collect()
     }
 
     /// What any device may hold of an extent.
