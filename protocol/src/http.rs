@@ -33,6 +33,6 @@ mod tls;
 pub use announce::{Announcement, Heard, RingTag, RingTags};
 pub use client::{ClientOptions, HttpBackend};
 pub use key::ClusterKey;
-pub use request::{REQUEST, in_request, with_request};
+pub use request::{REQUEST, current_request, in_request, with_request};
 pub use server::{ServeOptions, ServerOptions, guarded, router, serve};
 pub use tls::{Tls, TlsFiles};

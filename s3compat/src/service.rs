@@ -18,11 +18,10 @@ use martlet_proxy::{Ask, ObjectStore};
 use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service as Routes, S3ServiceBuilder};
-use tracing::Instrument;
 
 use crate::auth::Keys;
 use crate::consistency;
-use crate::door::{Door, DoorConfig, GuardedBody, RequestId};
+use crate::door::{Door, DoorConfig, GuardedBody};
 use crate::errors::internal;
 use crate::lenient::Lenient;
 use crate::missing;
@@ -182,9 +181,6 @@ impl tower::Service<Request<Body>> for Inner {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let inner = self.clone();
-        let id = request.extensions().get::<RequestId>().copied();
-        // At the level of errors, so that every line that is logged says which request it is about.
-        let span = tracing::error_span!("s3", request = id.map(tracing::field::display));
-        Box::pin(async move { Ok(inner.answer(request).await) }.instrument(span))
+        Box::pin(async move { Ok(inner.answer(request).await) })
     }
 }

@@ -24,7 +24,7 @@ use super::rings;
 use crate::failure::Failure;
 use crate::process::door::DoorSettings;
 use crate::process::folder::DataFolder;
-use crate::process::settings::Hidden;
+use crate::process::settings::{Hidden, cores};
 use crate::server::credentials::{self, Credentials};
 
 const KEY: &str = "cluster.key";
@@ -157,6 +157,13 @@ fn new_key() -> Result<String, Failure> {
     Ok(hex::encode(key) + "\n")
 }
 
+/// How many threads each node and each replicator has, where one machine has to do for all nodes:
+/// more would only wake one another.
+fn threads_of_each(nodes: usize) -> i64 {
+    let share = cores() / nodes.max(1);
+    i64::try_from(share.max(1)).unwrap_or(i64::MAX)
+}
+
 /// What a member is told.
 fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> Table {
     let text = |path: PathBuf| Value::from(path.display().to_string());
@@ -170,6 +177,9 @@ fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> 
         ("cluster_key_file".to_owned(), text(cluster.join(KEY))),
         ("rings".to_owned(), Value::from(rings)),
     ]);
+    if member.role != Role::Proxy {
+        table.insert("max_threads".to_owned(), Value::from(threads_of_each(layout.nodes.len())));
+    }
     match (member.role, member.address) {
         (Role::Proxy, Some(at)) => drop(table.insert("s3_address".to_owned(), address(at))),
         (Role::StorageNode, Some(at)) => {
@@ -258,8 +268,11 @@ pub(super) mod tests {
         let device = path.join("n2/d1");
         assert_eq!(node["devices"]["d1"].as_str(), device.to_str());
         assert_eq!(node["rings"].as_array().unwrap().len(), 2);
+        let threads = threads_of_each(cluster.layout.nodes.len());
+        assert_eq!(node["max_threads"], Value::from(threads));
         let proxy = table(&path.join("p1/proxy.toml"));
         assert!(proxy.contains_key("s3_address") && !proxy.contains_key("devices"));
+        assert!(!proxy.contains_key("max_threads"), "it has the whole machine");
         let replicator = table(&path.join("r3/replicator.toml"));
         assert_eq!(replicator["nodes"], Value::from(vec!["n3"]));
         let launch = cluster.launch(&member("r3"));

@@ -1,8 +1,14 @@
-//! Logs on standard error: text for people or one JSON object a line.
+//! Logs on standard error: text for people or one JSON object a line. Each line that is written for a
+//! client's request ends in what the request is called.
 
 use std::io::IsTerminal;
 
+use martlet_protocol::http::current_request;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, JsonFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use super::settings::{Common, LogFormat};
 use crate::failure::Failure;
@@ -16,9 +22,140 @@ pub(crate) fn start(settings: &Common) -> Result<(), Failure> {
     let started = match settings.log_format {
         LogFormat::Text => {
             let ansi = std::io::stderr().is_terminal();
-            builder.with_ansi(ansi).with_target(false).try_init()
+            let lines = Format::default().with_target(false).with_ansi(ansi);
+            builder.with_ansi(ansi).event_format(Named::text(lines)).try_init()
         }
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Json => {
+            builder.fmt_fields(JsonFields::new()).event_format(Named::json()).try_init()
+        }
     };
     started.map_err(|error| Failure::refused(format!("logging could not be started: {error}")))
+}
+
+/// Lines that end in the id of the request that the task works for. The id is asked for where a line is
+/// written, so requests of which nothing is logged pay nothing for it.
+pub(crate) struct Named<F> {
+    lines: F,
+    /// How the id is added to a line.
+    add: fn(&mut String, &str),
+}
+
+impl<F> Named<F> {
+    fn text(lines: F) -> Self {
+        Self { lines, add: |line, id| line.extend([" request_id=", id]) }
+    }
+}
+
+impl Named<Format<tracing_subscriber::fmt::format::Json>> {
+    pub(crate) fn json() -> Self {
+        let lines = Format::default().json().flatten_event(true);
+        Self {
+            lines,
+            add: |line, id| {
+                if line.pop() == Some('}') {
+                    line.extend([",\"request_id\":\"", id, "\"}"]);
+                }
+            },
+        }
+    }
+}
+
+impl<S, N, F> FormatEvent<S, N> for Named<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        let id = current_request();
+        let Some(id) = id.as_ref().and_then(|id| id.to_str().ok()) else {
+            return self.lines.format_event(context, writer, event);
+        };
+        let mut line = String::new();
+        self.lines.format_event(context, Writer::new(&mut line), event)?;
+        line.truncate(line.trim_end_matches('\n').len());
+        (self.add)(&mut line, id);
+        writeln!(writer, "{line}")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use martlet_protocol::http::in_request;
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// What was written.
+    #[derive(Clone, Default)]
+    pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Lines {
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().clone()).unwrap()
+        }
+    }
+
+    impl io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Lines of JSON, as a process writes them at the level of debugging.
+    pub(crate) fn json_lines() -> (Lines, tracing::subscriber::DefaultGuard) {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(move || writer.clone())
+            .fmt_fields(JsonFields::new())
+            .event_format(Named::json())
+            .finish();
+        (lines, tracing::subscriber::set_default(subscriber))
+    }
+
+    #[test]
+    fn a_line_for_a_request_ends_in_its_id() {
+        let (lines, _on) = json_lines();
+        let id = http::HeaderValue::from_static("00AB");
+        in_request(&id, || tracing::warn!(n = 7, "of \"it\""));
+        tracing::warn!("of nothing");
+        let text = lines.text();
+        let all: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(all.len(), 2);
+        assert_eq!((&all[0]["request_id"], &all[0]["n"]), (&"00AB".into(), &7.into()));
+        assert_eq!(all[0]["message"], "of \"it\"");
+        assert!(all[1].get("request_id").is_none());
+    }
+
+    #[test]
+    fn a_line_for_people_ends_in_it_too() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .event_format(Named::text(Format::default().with_ansi(false)))
+            .finish();
+        let _on = tracing::subscriber::set_default(subscriber);
+        let id = http::HeaderValue::from_static("00AB");
+        in_request(&id, || tracing::info!(n = 7, "said"));
+        tracing::info!("unasked");
+        let text = lines.text();
+        let ends: Vec<&str> = text.lines().map(|line| line.split_once(": ").unwrap().1).collect();
+        assert_eq!(ends, ["said n=7 request_id=00AB", "unasked"]);
+    }
 }

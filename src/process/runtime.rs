@@ -6,11 +6,16 @@ use crate::failure::Failure;
 /// enough that what each of them holds stays small together. None of them waits for another.
 const BLOCKING_THREADS_MAX: usize = 64;
 
-/// Runs a process to its end on a runtime of its own.
-pub(crate) fn run(process: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+/// Runs a process to its end on a runtime of its own, with this many threads for what doesn't wait for
+/// a disk.
+pub(crate) fn run(
+    threads: usize,
+    process: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .worker_threads(threads)
         .thread_name("martlet")
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()

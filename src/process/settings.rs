@@ -49,6 +49,8 @@ pub(crate) struct Common {
     pub(crate) drain_timeout: Duration,
     /// Connections at a time; more are answered 503 and closed.
     pub(crate) max_connections: usize,
+    /// Threads for everything that doesn't wait for a disk.
+    pub(crate) max_threads: usize,
     /// How logs look.
     pub(crate) log_format: LogFormat,
     /// What is logged.
@@ -62,6 +64,7 @@ impl Default for Common {
             body_idle_timeout: Duration::from_mins(1),
             drain_timeout: Duration::from_secs(30),
             max_connections: 4096,
+            max_threads: cores(),
             log_format: LogFormat::Text,
             // s3s calls every mistake of a client an error, and prints the body beside it.
             log: "info,s3s=off".to_owned(),
@@ -71,11 +74,12 @@ impl Default for Common {
 
 impl Common {
     /// The names of the settings that every role has.
-    pub(crate) const NAMES: [&str; 6] = [
+    pub(crate) const NAMES: [&str; 7] = [
         "header_timeout",
         "body_idle_timeout",
         "drain_timeout",
         "max_connections",
+        "max_threads",
         "log_format",
         "log",
     ];
@@ -85,8 +89,16 @@ impl Common {
         if self.max_connections == 0 {
             return Err(Failure::usage("max_connections starts at 1: at 0 nobody could come in"));
         }
+        if self.max_threads == 0 {
+            return Err(Failure::usage("max_threads starts at 1: at 0 nothing would be done"));
+        }
         Ok(())
     }
+}
+
+/// How many processors this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// How logs look.
@@ -254,6 +266,7 @@ mod tests {
         let common: Common = told.extract().unwrap();
         assert_eq!((common.max_connections, common.log.as_str()), (7, "warn"));
         assert_eq!(common.header_timeout, Duration::from_millis(1500));
-        assert!(Common { max_connections: 0, ..common }.check().is_err());
+        assert!(Common { max_connections: 0, ..common.clone() }.check().is_err());
+        assert!(Common { max_threads: 0, ..common }.check().is_err());
     }
 }

@@ -41,7 +41,7 @@ use crate::process::{buckets, logging, objects, policies, runtime};
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
     logging::start(&settings.common)?;
-    runtime::run(serve(settings))
+    runtime::run(settings.common.max_threads, serve(settings))
 }
 
 async fn serve(settings: Settings) -> Result<(), Failure> {

@@ -45,7 +45,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &ReplicatorArgs) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
     logging::start(&settings.common)?;
-    if args.once { runtime::run(once(settings)) } else { runtime::run(serve(settings)) }
+    let threads = settings.common.max_threads;
+    if args.once {
+        runtime::run(threads, once(settings))
+    } else {
+        runtime::run(threads, serve(settings))
+    }
 }
 
 /// A replicator that knows its cluster.

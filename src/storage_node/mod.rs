@@ -56,7 +56,7 @@ const WRITE_BUFFER_BYTES: usize = 40 << 20;
 pub(crate) fn run(args: &StorageNodeArgs) -> Result<(), Failure> {
     let settings = Settings::load(args)?;
     logging::start(&settings.common)?;
-    runtime::run(serve(settings))
+    runtime::run(settings.common.max_threads, serve(settings))
 }
 
 async fn serve(settings: Settings) -> Result<(), Failure> {

@@ -186,7 +186,7 @@ async fn capacity_dispersion_and_workers_are_told() {
 fn lines_about(folder: &Path, id: &str) -> Vec<Value> {
     let log = std::fs::read_to_string(folder.join("log")).unwrap();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["span"]["request"] == id || line["request_id"] == id).collect()
+    lines.filter(|line| line["request_id"] == id).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,8 @@
 //! page is cut to a length that the other side takes. So memory is bounded by what a call is for,
 //! not by what a peer claims.
 
-use serde::Deserialize;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 /// What of an extent's description stands in the head of its request: hexadecimal postcard of
 /// [`NewExtent`](crate::backend::NewExtent).
@@ -30,6 +31,13 @@ pub(super) const IDS_MAX: usize = 4096;
 pub(super) const KEYS_MAX: usize = 512;
 /// The same of garbage, whose ids contain the names of registers.
 pub(super) const GARBAGE_IDS_MAX: usize = 512;
+
+/// The body of a request or a reply: its length is known before it is written, so that what holds an
+/// object is copied once.
+pub(super) fn encode(value: &impl Serialize) -> postcard::Result<Bytes> {
+    let length = postcard::experimental::serialized_size(value)?;
+    Ok(postcard::to_extend(value, Vec::with_capacity(length))?.into())
+}
 
 /// A call of the seam with a body that is not streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -28,7 +28,7 @@ pub fn in_request<T>(id: &HeaderValue, work: impl FnOnce() -> T) -> T {
 }
 
 /// The request that this task works for.
-pub(super) fn current() -> Option<HeaderValue> {
+pub fn current_request() -> Option<HeaderValue> {
     CURRENT.try_with(HeaderValue::clone).ok()
 }
 
@@ -38,16 +38,16 @@ mod tests {
 
     #[tokio::test]
     async fn an_id_belongs_to_the_work_that_is_done_for_it() {
-        assert_eq!(current(), None);
+        assert_eq!(current_request(), None);
         let [a, b] = ["A", "B"].map(HeaderValue::from_static);
         let one = with_request(a.clone(), async {
             tokio::task::yield_now().await;
-            current()
+            current_request()
         });
-        let other = with_request(b.clone(), async { current() });
+        let other = with_request(b.clone(), async { current_request() });
         let (one, other) = tokio::join!(one, other);
         assert_eq!((one, other), (Some(a.clone()), Some(b)));
-        assert_eq!(in_request(&a, current), Some(a));
-        assert_eq!(current(), None);
+        assert_eq!(in_request(&a, current_request), Some(a));
+        assert_eq!(current_request(), None);
     }
 }

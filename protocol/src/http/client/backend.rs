@@ -20,7 +20,7 @@ use crate::backend::{
 };
 use crate::error::{Error, Result};
 use crate::extent::{ExtentRecord, ExtentRef};
-use crate::http::calls::{Call, GARBAGE_IDS_MAX, IDS_MAX, KEYS_MAX};
+use crate::http::calls::{self, Call, GARBAGE_IDS_MAX, IDS_MAX, KEYS_MAX};
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::key::RegisterKey;
 use crate::stamp::Stamp;
@@ -35,12 +35,12 @@ impl Node {
         call: Call,
         arguments: &(impl Serialize + Sync),
     ) -> Result<T> {
-        let body = postcard::to_stdvec(arguments)
+        let body = calls::encode(arguments)
             .map_err(|error| Error::internal("a request can't be encoded").with_source(error))?;
         let reply = self.ask(Ask {
             method: Method::POST,
             uri: path(&format!("/v1/d/{}/{}", device.0, call.name())),
-            body: body.into(),
+            body,
             reply_bytes_max: call.reply_bytes_max(),
             again: call.is_read(),
         });

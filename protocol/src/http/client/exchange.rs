@@ -110,7 +110,7 @@ impl Node {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let headers = request.headers_mut();
         headers.insert(header::HOST, self.host.clone());
-        if let Some(id) = request::current() {
+        if let Some(id) = request::current_request() {
             headers.insert(request::REQUEST, id);
         }
         sign::sign(&self.key, &method, &uri, headers, self.options.clock.now_ms());

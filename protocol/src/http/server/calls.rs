@@ -18,7 +18,7 @@ use super::guard::Mismatch;
 use super::{Served, taken};
 use crate::backend::{Backend, ListRequest, Walk, Want};
 use crate::error::{Error, Result};
-use crate::http::calls::{Call, DEADLINE, PAGE_ITEMS_MAX, REQUEST_BYTES_MAX};
+use crate::http::calls::{self, Call, DEADLINE, PAGE_ITEMS_MAX, REQUEST_BYTES_MAX};
 use crate::http::fault;
 use crate::id::DeviceId;
 use crate::key::RegisterKey;
@@ -192,7 +192,6 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
 }
 
 fn encode(value: &impl Serialize) -> Result<Bytes> {
-    let bytes = postcard::to_stdvec(value)
-        .map_err(|error| Error::internal("a reply can't be encoded").with_source(error))?;
-    Ok(bytes.into())
+    calls::encode(value)
+        .map_err(|error| Error::internal("a reply can't be encoded").with_source(error))
 }
