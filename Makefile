@@ -77,6 +77,7 @@ cluster: build ## Build and start a cluster in ./martlet-cluster; ARGS="--help" 
 large: build ## Objects of several GiB: read in place, and memory stays bounded
 	cargo test --release --locked -p martlet-tests --test in_place --test memory \
 	  -- --ignored --nocapture --test-threads 1
+	cargo test --release --locked -p martlet-tests --test cluster -- --ignored --nocapture sixty_four_uploads
 
 .PHONY: soak
 soak: build ## Load, kill and restart for SOAK_SECONDS (600)

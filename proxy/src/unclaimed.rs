@@ -136,6 +136,7 @@ impl Inner {
 
     /// Deletes extents, with one call for each device.
     pub(crate) async fn delete_extents(&self, placed: Vec<(DeviceId, ExtentId)>) {
+        tracing::debug!(extents = ?placed, "deleting what no entry names");
         let mut by_device: BTreeMap<DeviceId, Vec<ExtentId>> = BTreeMap::new();
         for (device, id) in placed {
             by_device.entry(device).or_default().push(id);

@@ -6,7 +6,7 @@
 //! 1. read the manifest where it is spilled: one that can't be read keeps its extents;
 //! 2. ask whose the extents are and whether any entry or hint still wants them: those stay. A primary
 //!    that missed the superseding entry still names them, so nothing goes before all primaries know
-//!    better;
+//!    better, and hold the same;
 //! 3. delete the extents of data, then those of the manifest, wherever a copy or a fragment may lie;
 //! 4. forget the record.
 //!
@@ -142,6 +142,7 @@ async fn reclaim(cluster: &Cluster, garbage: &Garbage, wanted: &mut Wanted<'_>) 
     for Placed { policy, extents } in [body.data, body.manifest] {
         let unwanted = unwanted_of(cluster, policy, garbage, &extents, wanted).await?;
         let ids: Vec<ExtentId> = unwanted.iter().map(|extent| extent.id).collect();
+        tracing::debug!(key = ?garbage.key, extents = ?ids, "superseded");
         delete_everywhere(cluster, policy, &ids).await?;
         freed += ids.len() as u64;
         bytes += unwanted.iter().map(|extent| u64::from(extent.length)).sum::<u64>();
@@ -164,7 +165,7 @@ async fn unwanted_of(
         };
         let (bucket, shard) = (garbage.key.bucket, garbage.key.shard);
         let claim = Claim { bucket, shard, key, upload };
-        if !wanted.extents(&claim).await?.contains(&extent.id) {
+        if !wanted.wants(&claim, extent.id).await? {
             unwanted.push(*extent);
         }
     }

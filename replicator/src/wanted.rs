@@ -10,6 +10,11 @@
 //! All primaries must answer, with votes, and every device must say what it keeps for others; while
 //! a replica is moving, nobody can tell. What they are asked names the term: whoever knows that a
 //! change is under way which this process knows nothing of refuses to answer.
+//!
+//! Nor can anybody while the primaries differ. A write that one of them took, and has another over it
+//! by now, may still be on its way to the rest: its proxy, or a worker, may bring it there by a ballot,
+//! above what that one has. Once all hold the same, each ballot under way that none of them has heard
+//! of finds it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +25,7 @@ use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
 use martlet_protocol::entry::{Body, Entry, UploadState, Value};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::{
-    BucketId, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Shard, UploadId,
+    BucketId, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Shard, Stamp, UploadId,
 };
 
 use crate::cluster::{Cluster, in_time};
@@ -41,7 +46,21 @@ pub(crate) struct Claim {
 /// The answers of one step, so that extents of one owner cost one question.
 pub(crate) struct Wanted<'a> {
     cluster: &'a Cluster,
-    known: HashMap<Claim, Arc<HashSet<ExtentId>>>,
+    known: HashMap<Claim, Arc<Known>>,
+}
+
+/// What the index says of a claim.
+struct Known {
+    extents: HashSet<ExtentId>,
+    /// Whether all primaries say the same.
+    is_settled: bool,
+}
+
+/// The entries of a claim.
+#[derive(Default)]
+struct Found {
+    entries: Vec<Entry>,
+    is_settled: bool,
 }
 
 /// What is asked: what a device holds, or what it keeps for others.
@@ -57,12 +76,24 @@ impl<'a> Wanted<'a> {
         Self { cluster, known: HashMap::new() }
     }
 
-    /// The extents that any primary, or any hint, wants for a claim's key and upload.
+    /// Whether any primary, or any hint, wants an extent for a claim's key and upload.
     ///
     /// # Errors
     /// When any device that must be asked does not answer or has no vote, when a replica is moving,
-    /// or when a manifest can't be read: nobody can tell.
-    pub(crate) async fn extents(&mut self, claim: &Claim) -> Result<Arc<HashSet<ExtentId>>> {
+    /// when the primaries differ and none of them wants it, or when a manifest can't be read: nobody
+    /// can tell.
+    pub(crate) async fn wants(&mut self, claim: &Claim, id: ExtentId) -> Result<bool> {
+        let known = self.known(claim).await?;
+        if known.extents.contains(&id) {
+            return Ok(true);
+        }
+        if !known.is_settled {
+            return Err(Error::unavailable("the replicas of the key's entries differ"));
+        }
+        Ok(false)
+    }
+
+    async fn known(&mut self, claim: &Claim) -> Result<Arc<Known>> {
         if let Some(known) = self.known.get(claim) {
             return Ok(known.clone());
         }
@@ -71,35 +102,35 @@ impl<'a> Wanted<'a> {
             return Err(Error::unavailable("a replica of the key's entries is moving"));
         }
         let everyone = self.cluster.index_devices();
-        let mut entries = Vec::new();
+        let mut found = Found { is_settled: true, ..Found::default() };
         if let Some(upload) = claim.upload {
-            self.of_upload(claim, upload, &holders.primaries, &everyone, &mut entries).await?;
+            found = self.of_upload(claim, upload, &holders.primaries, &everyone).await?;
         }
         let object = Bytes::copy_from_slice(claim.key.as_bytes());
         let of_object = |source, devices| {
             self.registers(source, devices, claim, RegisterKind::Object, object.clone())
         };
-        entries.extend(of_object(Source::Hints, &everyone).await?.into_iter().flatten());
-        entries
-            .extend(of_object(Source::Registers, &holders.primaries).await?.into_iter().flatten());
-        let mut wanted = HashSet::new();
-        for entry in &entries {
-            self.add_entry(entry, &mut wanted).await?;
+        found.entries.extend(of_object(Source::Hints, &everyone).await?.into_iter().flatten());
+        let held = of_object(Source::Registers, &holders.primaries).await?;
+        let is_settled = found.is_settled && are_equal(orders(&held));
+        let mut extents = HashSet::new();
+        for entry in found.entries.iter().chain(held.iter().flatten()) {
+            self.add_entry(entry, &mut extents).await?;
         }
-        let wanted = Arc::new(wanted);
-        self.known.insert(claim.clone(), wanted.clone());
-        Ok(wanted)
+        let known = Arc::new(Known { extents, is_settled });
+        self.known.insert(claim.clone(), known.clone());
+        Ok(known)
     }
 
-    /// The entries of an upload and its parts.
+    /// The entries of an upload and its parts. Of an upload that has ended parts are let go of, by one
+    /// replica after another: there it is the upload alone that must be the same.
     async fn of_upload(
         &self,
         claim: &Claim,
         upload: UploadId,
         primaries: &[DeviceId],
         everyone: &[DeviceId],
-        into: &mut Vec<Entry>,
-    ) -> Result<()> {
+    ) -> Result<Found> {
         let request = ListRequest {
             bucket: claim.bucket,
             shards: vec![claim.shard],
@@ -125,17 +156,24 @@ impl<'a> Wanted<'a> {
         let of_upload = |source, devices| {
             self.registers(source, devices, claim, RegisterKind::Upload, name.clone())
         };
-        into.extend(of_upload(Source::Hints, everyone).await?.into_iter().flatten());
+        let mut entries: Vec<Entry> =
+            of_upload(Source::Hints, everyone).await?.into_iter().flatten().collect();
         let uploads = of_upload(Source::Registers, primaries).await?;
+        let is_over = uploads.iter().all(|upload| upload.as_ref().is_some_and(has_ended));
+        let listed = |parts: &Vec<(Bytes, Entry)>| -> Vec<(Bytes, Stamp)> {
+            parts.iter().map(|(name, entry)| (name.clone(), entry.order)).collect()
+        };
+        let is_settled =
+            are_equal(orders(&uploads)) && (is_over || are_equal(parts.iter().map(listed)));
         // A primary that has seen the upload end wants none of its parts; one that has not, all.
         for (parts, upload) in parts.into_iter().zip(&uploads) {
             if !upload.as_ref().is_some_and(has_ended) {
-                into.extend(parts.into_iter().map(|(_, entry)| entry));
+                entries.extend(parts.into_iter().map(|(_, entry)| entry));
             }
         }
-        into.extend(kept.into_iter().flatten().map(|(_, entry)| entry));
-        into.extend(uploads.into_iter().flatten());
-        Ok(())
+        entries.extend(kept.into_iter().flatten().map(|(_, entry)| entry));
+        entries.extend(uploads.into_iter().flatten());
+        Ok(Found { entries, is_settled })
     }
 
     /// What each of `devices` has of one register.
@@ -200,6 +238,16 @@ pub(crate) async fn list(
             _ => return Ok(all),
         }
     }
+}
+
+/// What replicas that hold the same agree on.
+fn orders(entries: &[Option<Entry>]) -> impl Iterator<Item = Option<Stamp>> {
+    entries.iter().map(|entry| entry.as_ref().map(|entry| entry.order))
+}
+
+fn are_equal<T: PartialEq>(mut all: impl Iterator<Item = T>) -> bool {
+    let first = all.next();
+    all.all(|other| Some(other) == first)
 }
 
 fn has_ended(entry: &Entry) -> bool {

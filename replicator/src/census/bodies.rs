@@ -59,7 +59,7 @@ impl<'a> Wants<'a> {
         let Some(known) = buckets.get(&bucket) else { return false };
         let shard = shard_of(key.as_bytes(), known.shards);
         let claim = Claim { bucket, shard, key: key.to_owned(), upload };
-        self.wanted.extents(&claim).await.map_or(true, |wanted| wanted.contains(&id))
+        self.wanted.wants(&claim, id).await.unwrap_or(true)
     }
 }
 

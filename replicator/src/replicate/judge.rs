@@ -81,5 +81,5 @@ pub(crate) async fn is_wanted(
         key: owner.key.clone(),
         upload: owner.upload,
     };
-    Ok(wanted.extents(&claim).await?.contains(&record.named()))
+    wanted.wants(&claim, record.named()).await
 }

@@ -142,6 +142,26 @@ async fn garbage_of_one_replica_stays_while_another_missed_the_newer_entry() {
     assert_eq!((reclaim(&world).await.freed, copies(&world, id)), (1, 0));
 }
 
+/// One primary took a write and a newer one over it; the other two know of neither yet, and will be
+/// brought the first by a ballot that is under way.
+#[tokio::test]
+async fn garbage_of_a_write_that_is_still_under_way_stays() {
+    let world = Many::new(5);
+    let key = key("k");
+    make_bucket(&world, key.bucket).await;
+    let (body, id) = extent(&world, &key).await;
+    let (mut first, primaries) = (object(&world, &key, body), world.primaries(&key));
+    world.write_on(&primaries[..1], &first).await;
+    overwrite(&world, &key, &primaries[..1]).await;
+    assert_eq!((reclaim(&world).await.freed, copies(&world, id)), (0, 4), "nobody can tell");
+    first.entry.order = world.stamps.issue();
+    world.write_on(&primaries, &first).await;
+    world.clock.advance_ms(GRACE_MS + 1);
+    assert_eq!((reclaim(&world).await.freed, copies(&world, id)), (0, 4), "it has won");
+    overwrite(&world, &key, &primaries).await;
+    assert_eq!((reclaim(&world).await.freed, copies(&world, id)), (1, 0));
+}
+
 #[tokio::test]
 async fn a_silent_or_voteless_primary_and_a_silent_handoff_mean_keep() {
     for case in 0..3 {
@@ -205,7 +225,7 @@ async fn a_bucket_that_only_one_primary_knows_keeps_its_extents() {
     let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
     make_bucket(&world, key.bucket).await;
     let (body, owned) = extent(&world, &key).await;
-    world.write_on(&world.primaries(&key)[..1], &object(&world, &key, body)).await;
+    world.write_on(&world.primaries(&key), &object(&world, &key, body)).await;
     for device in &world.primaries(&root)[1..] {
         let memory = world.memory(*device);
         let fence = BucketFence { bucket: BucketId::ROOT, generation: 1, open: false };

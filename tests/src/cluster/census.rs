@@ -4,16 +4,19 @@
 //! * A register that holds an entry must be on all primaries of its partition, all with the same
 //!   write; anything else is missing or older.
 //! * An extent that a live entry names must be on all its primaries, under an erasure code a fragment
-//!   on each, the one of its number. Others are garbage, which goes in its own time.
+//!   on each, the one of its number. Others are garbage, which goes in its own time. So are those of the
+//!   parts of an upload that has ended, until these are removed (rule M1).
 //! * What lies on a device that is no primary is a stray; what is kept for others is a hint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::Body;
+use martlet_protocol::entry::{Body, UploadState, Value};
 use martlet_protocol::extent::ExtentRef;
-use martlet_protocol::{Backend, DeviceId, Entry, ExtentId, PolicyId, RegisterKey, Stamp};
+use martlet_protocol::{
+    Backend, DeviceId, Entry, ExtentId, PolicyId, RegisterKey, RegisterKind, Stamp, UploadId,
+};
 use martlet_ring::Ring;
 use tokio::time::sleep;
 
@@ -139,6 +142,11 @@ impl Found {
         let Self { registers, extents, hints, silent } = self;
         let mut census = Census { hints, silent, registers: registers.len(), ..Census::default() };
         let mut wanted = BTreeMap::new();
+        let newest_of = |held: &BTreeMap<DeviceId, RegisterView>| {
+            held.values().filter_map(|view| view.entry.clone()).max_by_key(|entry| entry.order)
+        };
+        let ended: BTreeSet<UploadId> =
+            registers.values().filter_map(newest_of).filter_map(ended).collect();
         for (key, held) in &registers {
             let primaries: Vec<_> = index.primaries(index.partition(key.placement())).collect();
             let write = |view: &RegisterView| view.entry.as_ref().map(|it| (it.order, it.write_id));
@@ -148,17 +156,20 @@ impl Found {
                 held.get(&device).is_some_and(|view| write(view) == write(newest))
             });
             census.strays(&format!("{key:?}"), &primaries, held.keys().copied());
-            let named = newest.entry.iter().flat_map(named);
-            wanted.extend(named.map(|(policy, it)| ((policy, it.id), it)));
+            let is_over = key.kind == RegisterKind::Part
+                && ended.iter().any(|upload| key.name.starts_with(&upload.0));
+            let named = newest.entry.iter().filter(|_| !is_over).flat_map(named);
+            wanted.extend(named.map(|(policy, it)| ((policy, it.id), (it, key))));
         }
         census.extents = wanted.len();
-        for ((policy, _), extent) in wanted {
+        for ((policy, _), (extent, key)) in wanted {
             for place in places(&data[&policy], &extent) {
                 let (id, homes) = (place.id, place.homes);
                 let held = extents.get(&id).cloned().unwrap_or_default();
                 census.pieces += homes.len();
-                census.look(&id.to_string(), &homes, |device| held.contains(&device));
-                census.strays(&id.to_string(), &homes, held.iter().copied());
+                let what = format!("{id} of {key:?}");
+                census.look(&what, &homes, |device| held.contains(&device));
+                census.strays(&what, &homes, held.iter().copied());
             }
         }
         census
@@ -175,6 +186,13 @@ impl Census {
         let strays = on.filter(|device| !wanted.contains(device));
         self.strays.extend(strays.map(|device| format!("{what} on {device}")));
     }
+}
+
+/// The upload that an entry says has ended.
+fn ended(entry: Entry) -> Option<UploadId> {
+    let Value::Upload(upload) = entry.value else { return None };
+    let is_over = matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted);
+    is_over.then_some(upload.id)
 }
 
 fn stamp(view: &RegisterView) -> Option<Stamp> {
@@ -195,7 +213,6 @@ pub(super) fn named(entry: &Entry) -> Vec<(PolicyId, ExtentRef)> {
 mod tests {
     use super::*;
     use martlet_protocol::backend::RegisterView;
-    use martlet_protocol::entry::Value;
     use martlet_protocol::id::{BucketId, WriteId};
     use martlet_protocol::stamp::WriterId;
 

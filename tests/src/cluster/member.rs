@@ -175,7 +175,8 @@ impl Member {
             Some(host) => host.command(&binary()),
             None => Command::new(binary()),
         };
-        for (name, _) in std::env::vars_os() {
+        // All but what is to be logged, for whoever looks for a mistake.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name != "MARTLET_LOG") {
             if name.to_string_lossy().starts_with("MARTLET_") {
                 command.env_remove(name);
             }

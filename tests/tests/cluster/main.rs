@@ -5,6 +5,7 @@
 //! `MARTLET_SEED` repeats one.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
+mod crowd;
 mod cut_cables;
 mod healthy;
 mod internal_port;

@@ -1,0 +1,127 @@
+//! More uploads at once than there is memory for: `make large`.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use martlet_tests::bytes::body;
+use martlet_tests::cluster::{Cluster, Plan};
+use martlet_tests::process;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{BUCKET, make_bucket};
+
+const MIB: usize = 1 << 20;
+const UPLOADS: usize = 64;
+const LENGTH_MIB: usize = 1024;
+const WRITE_BUFFER_MIB: u64 = 128;
+/// What processes hold besides: at rest, for connections, and for what lies in sockets' queues.
+const REST_MIB: u64 = 384;
+/// What storage nodes hold: the caches of the index, and a piece of each fragment under way.
+const NODE_MIB: u64 = 384;
+/// For one upload from its first byte to its reply.
+const PATIENCE: Duration = Duration::from_mins(8);
+
+/// How an upload ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Stored,
+    /// 503, with a `Retry-After`.
+    Later,
+}
+
+/// Sends a request whose body is `mib` times one MiB, and takes the head of its reply. A server that
+/// refuses need not read the rest.
+async fn exchange(address: SocketAddr, head: String, chunk: &[u8], mib: usize) -> String {
+    let head = head.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    let (mut input, mut output) = TcpStream::connect(address).await.unwrap().into_split();
+    let sent = async {
+        output.write_all(head.as_bytes()).await?;
+        for _ in 0..mib {
+            output.write_all(chunk).await?;
+        }
+        Ok::<(), std::io::Error>(())
+    };
+    let answered = async {
+        let mut reply = Vec::new();
+        // The end may be a reset, when not all that was sent had been read.
+        let _ = input.read_to_end(&mut reply).await;
+        String::from_utf8_lossy(&reply).into_owned()
+    };
+    let (sent, reply) = tokio::join!(sent, answered);
+    assert!(sent.is_ok() || reply.starts_with("HTTP/1.1 503 "), "{sent:?}: {reply}");
+    reply
+}
+
+/// Reads an object and compares every byte of it.
+async fn compare(address: SocketAddr, head: String, chunk: &[u8]) {
+    let head = head.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut byte = [0];
+    let mut reply = Vec::new();
+    while !reply.ends_with(b"\r\n\r\n") {
+        assert_eq!(stream.read(&mut byte).await.unwrap(), 1, "the head ends early");
+        reply.push(byte[0]);
+    }
+    assert!(reply.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&reply));
+    let mut read = vec![0; MIB];
+    for at in 0..LENGTH_MIB {
+        stream.read_exact(&mut read).await.unwrap();
+        assert!(read == chunk, "MiB {at} is another");
+    }
+    assert_eq!(stream.read(&mut byte).await.unwrap(), 0, "it goes on");
+}
+
+/// Uploads an object, and once it is stored reads it and deletes it, to leave room for others.
+async fn upload(cluster: &Cluster, number: usize) -> End {
+    let address = cluster.proxies[0].address;
+    let mut client = cluster.client(0);
+    let target = format!("/{BUCKET}/{number}");
+    let chunk = body(&target, MIB);
+    let head = client.head("PUT", &target, LENGTH_MIB * MIB);
+    let reply = timeout(PATIENCE, exchange(address, head, &chunk, LENGTH_MIB)).await;
+    let reply = reply.expect("an upload ends one way or the other");
+    if reply.starts_with("HTTP/1.1 200 ") {
+        compare(address, client.head("GET", &target, 0), &chunk).await;
+        assert_eq!(client.delete(&target).await.unwrap().status, 204);
+        return End::Stored;
+    }
+    assert!(reply.starts_with("HTTP/1.1 503 "), "{number}: {reply}");
+    assert!(reply.to_lowercase().contains("\r\nretry-after: "), "{reply}");
+    assert_eq!(client.get(&target).await.unwrap().status, 404, "what was refused isn't there");
+    End::Later
+}
+
+/// 64 uploads of 1 GiB under 4+2: each is stored whole or told to come later, and nobody grows beyond
+/// what was configured.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "writes tens of GiB; `make large` runs it"]
+async fn sixty_four_uploads_of_a_gib_wait_or_are_told_to() {
+    let proxy_settings = format!("write_buffer = \"{WRITE_BUFFER_MIB}MiB\"\n");
+    let cluster = Plan { proxies: 1, proxy_settings, ..Plan::coded(4, 2) }.start().await;
+    make_bucket(&cluster, BUCKET).await;
+    let members = || cluster.nodes.iter().chain(&cluster.proxies);
+    for member in members() {
+        process::forget_peak(member.pid());
+    }
+    let begun = Instant::now();
+    let ends = join_all((0..UPLOADS).map(|number| upload(&cluster, number))).await;
+    let stored = ends.iter().filter(|end| **end == End::Stored).count();
+    println!("{stored} of {UPLOADS} stored, the others told to come later: {:?}", begun.elapsed());
+    for member in members() {
+        let peak_mib = process::peak_bytes(member.pid()) >> 20;
+        println!("{}: at most {peak_mib} MiB", member.name);
+    }
+    let proxy_mib = process::peak_bytes(cluster.proxies[0].pid()) >> 20;
+    assert!(proxy_mib <= WRITE_BUFFER_MIB + REST_MIB, "the proxy grew to {proxy_mib} MiB");
+    for node in &cluster.nodes {
+        let node_mib = process::peak_bytes(node.pid()) >> 20;
+        assert!(node_mib <= NODE_MIB, "{} grew to {node_mib} MiB", node.name);
+    }
+    assert!(stored > 0, "somebody gets through");
+    let again = upload(&cluster, UPLOADS).await;
+    assert_eq!(again, End::Stored, "it serves on");
+}
