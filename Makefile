@@ -87,7 +87,7 @@ soak: build ## Load, kill and restart for SOAK_SECONDS (600)
 .PHONY: soak-cluster
 soak-cluster: build ## A cluster under load, and misfortune by chance, for SOAK_SECONDS (300)
 	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-300} cargo test --release --locked -p martlet-tests --test cluster --test probes \
-	  -- --ignored --nocapture --test-threads 1
+	  -- --ignored --nocapture --test-threads 1 everything_happens
 
 # What compiling RocksDB, running the Python clients and cutting cables between hosts need. Installed
 # only if missing.
