@@ -123,7 +123,7 @@ impl Inner {
             let _turn = self.uploads.lock(&place.key).await;
             upload = self.upload(place).await?;
             if matches!(upload.state, UploadState::Completing { .. }) {
-                self.drive(place, &upload, Driver::Another).await?;
+                Box::pin(self.drive(place, &upload, Driver::Another)).await?;
                 upload = self.upload(place).await?;
             }
         }
@@ -142,28 +142,42 @@ impl Inner {
         claim: Option<&AtomicBool>,
         change: impl Fn(&Upload) -> Option<UploadState> + Send + Sync,
     ) -> Result<Upload> {
-        let write_id = WriteId::random();
+        let turn = WriteId::random();
+        let changed = self.take_turn(place, turn, claim, |upload, _| change(upload)).await?;
+        Ok(changed.0)
+    }
+
+    /// The same by a write of this id; `change` is told the write before it, too, and the answer says
+    /// which write the upload is of then.
+    async fn take_turn(
+        &self,
+        place: &Place<'_>,
+        write_id: WriteId,
+        claim: Option<&AtomicBool>,
+        change: impl Fn(&Upload, WriteId) -> Option<UploadState> + Send + Sync,
+    ) -> Result<(Upload, WriteId)> {
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
         let mut bucket = place.bucket.clone();
         for _ in 0..2 {
             let mut outcome = None;
             let mut evaluate = |view: &RegisterView| {
                 let mut upload = upload_of(view).ok_or(Error::NoSuchUpload)?.clone();
-                let next = change(&upload);
-                let step = match next {
+                let before = view.entry.as_ref().map_or(write_id, |entry| entry.write_id);
+                let step = match change(&upload, before) {
                     None => Step::Keep,
                     Some(state) => {
                         upload.state = state;
                         Step::Write(Proposal::of(Value::Upload(Box::new(upload.clone()))))
                     }
                 };
-                outcome = Some(upload);
+                outcome = Some((upload, before));
                 Ok(step)
             };
             let generation = bucket.generation;
             let intent = Intent { generation, claim, ..place.intent(write_id, commit_by_ms) };
-            match (self.decide(intent, &mut evaluate).await?, outcome) {
-                (Landed::At(_) | Landed::Kept(_), Some(upload)) => return Ok(upload),
+            match (Box::pin(self.decide(intent, &mut evaluate)).await?, outcome) {
+                (Landed::At(_), Some((upload, _))) => return Ok((upload, write_id)),
+                (Landed::Kept(_), Some(kept)) => return Ok(kept),
                 _ => bucket = self.refreshed(place.name, &bucket).await?,
             }
         }
@@ -224,7 +238,7 @@ impl ObjectStore {
         let _turn = inner.uploads.lock(&place.key).await;
         let before = inner.upload(&place).await?;
         if matches!(before.state, UploadState::Completing { .. }) {
-            inner.drive(&place, &before, Driver::Another).await.map(drop)?;
+            Box::pin(inner.drive(&place, &before, Driver::Another)).await.map(drop)?;
         }
         let after = inner
             .change_upload(&place, None, |upload| {

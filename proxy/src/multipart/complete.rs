@@ -47,12 +47,12 @@ impl ObjectStore {
                 inner.completed_before(&place, &upload, *write_id, *etag).await
             }
             UploadState::Completing { .. } => {
-                match inner.drive(&place, &upload, Driver::Another).await? {
+                match Box::pin(inner.drive(&place, &upload, Driver::Another)).await? {
                     Driven::Completed(written) => Ok(*written),
-                    Driven::Reopened(_) => inner.complete_open(&place, &complete).await,
+                    Driven::Reopened(_) => Box::pin(inner.complete_open(&place, &complete)).await,
                 }
             }
-            UploadState::Open => inner.complete_open(&place, &complete).await,
+            UploadState::Open => Box::pin(inner.complete_open(&place, &complete)).await,
         }
     }
 }
@@ -152,7 +152,7 @@ impl Inner {
         };
         let chosen = match chosen {
             Ok(chosen) => chosen,
-            Err(error) => return self.not_chosen(place, error).await,
+            Err(error) => return self.refused(place, error).await,
         };
         let write_id = WriteId::random();
         let (object, unclaimed) =
@@ -160,7 +160,9 @@ impl Inner {
         let key = place.object_register();
         // Above all that was acknowledged before this began.
         let view = self.read(&key, Want::Entry, Level::Strict).await?;
-        complete.conditions.check(object_of(&view))?;
+        if let Err(error) = complete.conditions.check(object_of(&view)) {
+            return self.refused(place, error).await;
+        }
         let follows = view.entry.as_ref().map(|entry| entry.write_id);
         let before = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
         let state = UploadState::Completing {
@@ -169,19 +171,22 @@ impl Inner {
             object: Box::new(object),
             condition: complete.conditions.to_key_condition(),
         };
-        let decided = self
-            .change_upload(place, Some(unclaimed.claim()), |upload| {
+        let turn = WriteId::random();
+        let (decided, by) = self
+            .take_turn(place, turn, Some(unclaimed.claim()), |upload, _| {
                 (upload.state == UploadState::Open).then(|| state.clone())
             })
             .await?;
         match &decided.state {
             UploadState::Completing { write_id: decided_id, .. } => {
                 let own = *decided_id == write_id;
-                let driver = if own { Driver::Decider { follows } } else { Driver::Another };
-                if driver == Driver::Another {
+                if !own {
                     unclaimed.release();
                 }
-                match self.drive(place, &decided, driver).await? {
+                let is_first = own && by == turn;
+                let driver =
+                    if is_first { Driver::Decider { follows, turn } } else { Driver::Another };
+                match Box::pin(self.drive(place, &decided, driver)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(error) => {
                         unclaimed.release();
@@ -210,9 +215,10 @@ impl Inner {
         Ok(is_open)
     }
 
-    /// What to answer when the parts that a Complete names can't be chosen: another may have
-    /// completed the upload meanwhile and freed them.
-    async fn not_chosen(self: &Arc<Self>, place: &Place<'_>, error: Error) -> Result<Written> {
+    /// What to answer when the parts that a Complete names can't be chosen, or its condition doesn't
+    /// hold: another may have completed the upload meanwhile, freed them, and made the object that
+    /// the condition met.
+    async fn refused(self: &Arc<Self>, place: &Place<'_>, error: Error) -> Result<Written> {
         let upload = self.upload(place).await?;
         match &upload.state {
             UploadState::Open => Err(error),
@@ -221,7 +227,7 @@ impl Inner {
                 self.completed_before(place, &upload, *write_id, *etag).await
             }
             UploadState::Completing { .. } => {
-                match self.drive(place, &upload, Driver::Another).await? {
+                match Box::pin(self.drive(place, &upload, Driver::Another)).await? {
                     Driven::Completed(written) => Ok(*written),
                     Driven::Reopened(error) => Err(error),
                 }

@@ -2,8 +2,12 @@
 //!
 //! The order of the object is fixed with the decision, above everything that was acknowledged at
 //! its key before. Whoever drives it finds the write there, or writes it where nothing came between.
-//! Where something else is above that order nobody can tell whether the object was there before it,
-//! and so nobody writes it again: an object that was completed, seen and overwritten stays so.
+//!
+//! Where something else is above that order it depends on who asks. Whoever drives what another decided
+//! takes the turn first, which changes the register of the upload; so the one who decided can tell, by
+//! changing it as well, that nobody else has driven and the object was never there. Then it decides
+//! anew above what it found, or refuses where a condition doesn't hold. Nobody else can tell, and so
+//! nobody else writes it: an object that was completed, seen and overwritten stays so.
 
 use std::sync::Arc;
 
@@ -12,7 +16,7 @@ use martlet_protocol::entry::{
     Body, ETag, Entry, KeyCondition, Object, Upload, UploadState, Value,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{Stamp, UploadId, WriteId};
+use martlet_protocol::{Level, Stamp, UploadId, WriteId};
 
 use super::Place;
 use crate::api::{WriteConditions, Written};
@@ -21,6 +25,9 @@ use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::put::object_of;
 use crate::store::Inner;
+
+/// How often one that is overtaken decides anew.
+const TURNS: usize = 8;
 
 /// What was decided about an upload.
 #[derive(Clone, Copy)]
@@ -35,7 +42,7 @@ struct Decision<'a> {
 impl Driver {
     /// Whether an entry is what the key held when it was decided.
     fn followed(self, entry: &Entry) -> bool {
-        matches!(self, Self::Decider { follows } if follows == Some(entry.write_id))
+        matches!(self, Self::Decider { follows, .. } if follows == Some(entry.write_id))
     }
 }
 
@@ -50,10 +57,12 @@ pub(super) enum Driven {
 /// Who drives a decision on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Driver {
-    /// Whoever decided, in the same breath, over the write that the key held then.
+    /// Whoever decided, over the write that the key held then.
     Decider {
         /// That write.
         follows: Option<WriteId>,
+        /// The write that the decision is.
+        turn: WriteId,
     },
     /// Someone who found it decided: the object may have been written, and overwritten since.
     Another,
@@ -66,6 +75,10 @@ fn written_by(view: &RegisterView, upload: UploadId) -> Option<Stamp> {
     view.entry.as_ref().map(|entry| entry.order)
 }
 
+fn nobody_can_tell() -> Error {
+    martlet_protocol::Error::unavailable("nobody can tell who won").into()
+}
+
 impl Inner {
     /// Drives a decision to its end: the object is written, the upload is completed, and the parts
     /// that were not chosen are freed.
@@ -75,25 +88,101 @@ impl Inner {
         upload: &Upload,
         driver: Driver,
     ) -> Result<Driven> {
-        let UploadState::Completing { write_id, order, object, condition } = &upload.state else {
-            return Err(Error::NoSuchUpload);
-        };
-        let decision = Decision { write_id: *write_id, order: *order, object, condition, driver };
-        let stamp = match self.write_object(place, decision).await {
-            Ok(Some(stamp)) => stamp,
-            Ok(None) => return self.give_up(place, *write_id, object).await,
-            Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)) => {
-                self.leave_completing(place, *write_id, UploadState::Open).await?;
-                return Ok(Driven::Reopened(error));
+        let (mut upload, mut driver) = (upload.clone(), driver);
+        if driver == Driver::Another {
+            self.take_over(place, &upload).await?;
+        }
+        for _ in 0..TURNS {
+            let UploadState::Completing { write_id, order, object, condition } = &upload.state
+            else {
+                return Err(Error::NoSuchUpload);
+            };
+            let decision =
+                Decision { write_id: *write_id, order: *order, object, condition, driver };
+            let turn = match (Box::pin(self.write_object(place, decision)).await, driver) {
+                (Ok(Some(stamp)), _) => return self.completed(place, decision, stamp).await,
+                (
+                    Ok(None) | Err(Error::PreconditionFailed(_) | Error::NoSuchKey),
+                    Driver::Another,
+                ) => return self.give_up(place, *write_id, object).await,
+                (Ok(None), Driver::Decider { turn, .. }) => turn,
+                (
+                    Err(error @ (Error::PreconditionFailed(_) | Error::NoSuchKey)),
+                    Driver::Decider { turn, .. },
+                ) => return self.refuse(place, turn, error).await,
+                (Err(error), _) => return Err(error),
+            };
+            let view = self.read(&place.object_register(), Want::Entry, Level::Strict).await?;
+            let conditions = WriteConditions::from_key_condition(condition);
+            if let Err(error) = conditions.check(object_of(&view)) {
+                return self.refuse(place, turn, error).await;
             }
-            Err(error) => return Err(error),
-        };
-        let completed = UploadState::Completed { write_id: *write_id, etag: object.etag };
-        self.leave_completing(place, *write_id, completed).await?;
+            (upload, driver) = self.decide_anew(place, decision, turn, &view).await?;
+        }
+        Err(busy())
+    }
+
+    async fn completed(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        decision: Decision<'_>,
+        stamp: Stamp,
+    ) -> Result<Driven> {
+        let Decision { write_id, object, .. } = decision;
+        let completed = UploadState::Completed { write_id, etag: object.etag };
+        self.leave_completing(place, write_id, completed).await?;
         if let Err(error) = self.free_parts(place, &object.body).await {
             tracing::warn!(upload = %place.id, %error, "parts of a completed upload are left behind");
         }
-        Ok(Driven::Completed(Box::new(Written { object: (**object).clone(), stamp })))
+        Ok(Driven::Completed(Box::new(Written { object: object.clone(), stamp })))
+    }
+
+    /// Takes the turn for a decision of another: from now on that one can't tell any more whether the
+    /// object was written.
+    async fn take_over(&self, place: &Place<'_>, upload: &Upload) -> Result<()> {
+        let turn = WriteId::random();
+        let same = |now: &Upload, _| (now.state == upload.state).then(|| now.state.clone());
+        let (_, by) = self.take_turn(place, turn, None, same).await?;
+        if by == turn { Ok(()) } else { Err(busy()) }
+    }
+
+    /// Changes an upload of which nobody has taken the turn over.
+    async fn change_in_turn(
+        &self,
+        place: &Place<'_>,
+        turn: WriteId,
+        next: &UploadState,
+    ) -> Result<(Upload, WriteId)> {
+        let own = WriteId::random();
+        let change = |_: &Upload, by| (by == turn).then(|| next.clone());
+        let (upload, by) = self.take_turn(place, own, None, change).await?;
+        if by == own { Ok((upload, own)) } else { Err(nobody_can_tell()) }
+    }
+
+    /// A condition of the key doesn't hold, and the object was never there: the upload is open again.
+    async fn refuse(&self, place: &Place<'_>, turn: WriteId, error: Error) -> Result<Driven> {
+        self.change_in_turn(place, turn, &UploadState::Open).await?;
+        Ok(Driven::Reopened(error))
+    }
+
+    /// The same decision above what came between, if the object was never there.
+    async fn decide_anew(
+        &self,
+        place: &Place<'_>,
+        decision: Decision<'_>,
+        turn: WriteId,
+        found: &RegisterView,
+    ) -> Result<(Upload, Driver)> {
+        let before = found.entry.as_ref();
+        let state = UploadState::Completing {
+            write_id: decision.write_id,
+            order: self.stamps.issue_above(before.map_or(Stamp::ZERO, |entry| entry.order)),
+            object: Box::new(decision.object.clone()),
+            condition: decision.condition.clone(),
+        };
+        let (upload, turn) = self.change_in_turn(place, turn, &state).await?;
+        let follows = before.map(|entry| entry.write_id);
+        Ok((upload, Driver::Decider { follows, turn }))
     }
 
     /// Nobody can tell whether the object was written before what is at its key now. Its bytes may
@@ -106,7 +195,7 @@ impl Inner {
     ) -> Result<Driven> {
         self.leave_completing(place, decided, UploadState::Aborted).await?;
         self.free_parts(place, &object.body).await?;
-        Err(martlet_protocol::Error::unavailable("nobody can tell who won").into())
+        Err(nobody_can_tell())
     }
 
     async fn leave_completing(
@@ -145,7 +234,7 @@ impl Inner {
                     .entry
                     .as_ref()
                     .is_some_and(|entry| entry.order > order && !driver.followed(entry));
-                if newer && (conditions.is_empty() || driver == Driver::Another) {
+                if newer {
                     return Ok(Step::Keep);
                 }
                 conditions.check(object_of(view))?;

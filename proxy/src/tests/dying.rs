@@ -33,6 +33,21 @@ async fn dying(nodes: &Nodes, calls: usize) -> ObjectStore {
     proxy.store
 }
 
+/// A proxy whose calls take a second each, after so many.
+async fn slow(nodes: &Nodes, calls: usize) -> ObjectStore {
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let counted = left.clone();
+    let proxy = nodes.proxy_with(60_000, move |_| {
+        let is_quick = counted
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+            .is_ok();
+        if is_quick { Fault::None } else { Fault::Delay(Duration::from_secs(1)) }
+    });
+    proxy.store.bucket("b").await.unwrap();
+    left.store(calls, Ordering::SeqCst);
+    proxy.store
+}
+
 /// What everyone reads in the end, whichever node is out. Replicas that nobody has asked yet may
 /// know more than those who were: so it may change on the way, once.
 async fn read_by_all(proxy: &Proxy, what: &str) -> Option<Bytes> {
@@ -216,6 +231,36 @@ async fn m1_a_complete_is_not_done_because_something_newer_is_there() {
             (deleted, second) => panic!("{what}: {deleted:?}, {second:?}"),
         }
     }
+}
+
+/// A proxy decides, and is slow from some call on. Another drives the decision to its end, and the
+/// object is overwritten: the first must not say that its condition didn't hold.
+#[tokio::test(start_paused = true)]
+async fn m1_who_decided_refuses_nothing_that_another_has_written() {
+    let mut unknown = 0;
+    for calls in 0..60 {
+        let what = format!("slow after {calls} calls");
+        let nodes = Nodes::new(3);
+        let proxy = nodes.proxy();
+        super::harness::create(&proxy.store, "b").await;
+        let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
+        let complete = CompleteUpload { conditions: super::conditional::create_only(), ..complete };
+        let first = slow(&nodes, calls).await;
+        let (late, asked) = (first, complete.clone());
+        let first =
+            tokio::spawn(async move { late.complete_upload("b", "key", upload, asked).await });
+        sleep(Duration::from_millis(300)).await;
+        let second = proxy.store.complete_upload("b", "key", upload, complete).await;
+        if second.is_ok() {
+            let any = WriteConditions::default();
+            put(&proxy.store, "key", body("newer".into()), any).await.unwrap();
+        }
+        let first = first.await.unwrap();
+        let is_refused = matches!(first, Err(Error::PreconditionFailed(_)));
+        assert!(!(second.is_ok() && is_refused), "{what}: refused, and was there");
+        unknown += usize::from(second.is_ok() && first.is_err());
+    }
+    assert!(unknown > 0, "the first was never too late");
 }
 
 #[tokio::test(start_paused = true)]

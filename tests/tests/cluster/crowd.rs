@@ -20,7 +20,7 @@ const WRITE_BUFFER_MIB: u64 = 128;
 const REST_MIB: u64 = 384;
 /// What storage nodes hold: the caches of the index, and a piece of each fragment under way.
 const NODE_MIB: u64 = 384;
-/// Of each, unless MARTLET_CROWD_MIB says otherwise: four extents, and 24 GiB on disk for all of them.
+/// Of each, unless `MARTLET_CROWD_MIB` says otherwise: four extents, and 24 GiB on disk for all of them.
 const LENGTH_MIB: usize = 256;
 /// For one upload from its first byte to its reply.
 const PATIENCE: Duration = Duration::from_mins(8);
