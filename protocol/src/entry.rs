@@ -1,21 +1,24 @@
-//! What a register holds: an object, a bucket, an upload or a part, or a tombstone.
+//! What a register holds: an object, a delete marker, a bucket, an upload or a part, or a tombstone.
 //!
 //! ```text
-//! version (3) | order (16) | write id (16) | postcard of the value
+//! version (3) | order (16) | write id (16) | postcard of the value | tail, or nothing
 //! ```
 //!
 //! The head has a fixed layout, so that a replica compares orders without decoding the rest.
-//! Formats 1 and 2 differ in their buckets alone, and are read.
+//! Formats 1 and 2 differ in their buckets, and have no [`tail`]; they are read.
 
 mod bucket;
+mod tail;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::bucket::{Bucket, BucketState};
+use self::tail::Tail;
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
 use crate::id::{PolicyId, UploadId, WriteId};
 use crate::stamp::Stamp;
+use crate::version::Version;
 
 const VERSION: u8 = 3;
 /// In which buckets had no settings.
@@ -25,7 +28,7 @@ const VERSION_BEFORE_LEVELS: u8 = 1;
 const HEAD_BYTES: usize = 1 + Stamp::BYTES + 16;
 
 /// The content of one register.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its place in the total order of writes. May only rise.
     pub order: Stamp,
@@ -48,6 +51,8 @@ pub enum Value {
     Upload(Box<Upload>),
     /// A part of an upload.
     Part(Box<Part>),
+    /// A version that says that there is no object, in the bucket of which versions are kept.
+    DeleteMarker(Box<DeleteMarker>),
 }
 
 /// An object: what it says of itself, and where its bytes are.
@@ -67,6 +72,19 @@ pub struct Object {
     pub upload: Option<UploadId>,
     /// Where its bytes are.
     pub body: Body,
+    /// Which version of its key it is; none of what was written before its bucket kept versions.
+    #[serde(skip)]
+    pub version: Option<Version>,
+}
+
+/// A version of a key that says that there is no object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteMarker {
+    /// Last-Modified, in milliseconds since 1970.
+    pub modified_ms: u64,
+    /// As in [`Object::version`].
+    #[serde(skip)]
+    pub version: Option<Version>,
 }
 
 /// What a client says about an object beside its bytes.
@@ -124,6 +142,9 @@ pub struct Manifest {
     pub extents: Vec<ExtentRef>,
     /// The length in bytes of each part that a multipart object was completed from; else empty.
     pub parts: Vec<u64>,
+    /// The raw checksum of each of those parts, by the algorithm of the object's; else empty.
+    #[serde(skip)]
+    pub part_checksums: Vec<Vec<u8>>,
 }
 
 /// An entity tag as S3 computes it.
@@ -259,8 +280,18 @@ impl Value {
         match self {
             Self::Object(object) => Some(&object.body),
             Self::Part(part) => Some(&part.body),
-            Self::Tombstone | Self::Bucket(_) | Self::Upload(_) => None,
+            Self::Tombstone | Self::Bucket(_) | Self::Upload(_) | Self::DeleteMarker(_) => None,
         }
+    }
+
+    /// Which version of its key it is, if it is any.
+    pub fn version(&self) -> Option<Version> {
+        let version = match self {
+            Self::Object(object) => object.version,
+            Self::DeleteMarker(marker) => marker.version,
+            Self::Tombstone | Self::Bucket(_) | Self::Upload(_) | Self::Part(_) => return None,
+        };
+        Some(version.unwrap_or(Version::UNVERSIONED))
     }
 
     /// Whether it says that nothing is there.
@@ -284,7 +315,11 @@ impl Manifest {
 
     /// The manifest as a spilled body stores it.
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("a manifest in memory can be encoded")
+        let bytes = postcard::to_stdvec(self).expect("a manifest in memory can be encoded");
+        if self.part_checksums.is_empty() {
+            return bytes;
+        }
+        postcard::to_extend(&self.part_checksums, bytes).expect("checksums can be encoded")
     }
 
     /// The inverse of [`Manifest::encode`].
@@ -292,8 +327,13 @@ impl Manifest {
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) when the bytes are no manifest.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        postcard::from_bytes(bytes)
-            .map_err(|error| Error::corrupt("a stored manifest does not decode").with_source(error))
+        let corrupt =
+            |error| Error::corrupt("a stored manifest does not decode").with_source(error);
+        let (mut manifest, rest): (Self, _) = postcard::take_from_bytes(bytes).map_err(corrupt)?;
+        if !rest.is_empty() {
+            manifest.part_checksums = postcard::from_bytes(rest).map_err(corrupt)?;
+        }
+        Ok(manifest)
     }
 }
 
@@ -313,7 +353,13 @@ impl Entry {
         bytes.push(VERSION);
         bytes.extend_from_slice(&self.order.to_bytes());
         bytes.extend_from_slice(&self.write_id.0);
-        postcard::to_extend(&self.value, bytes).expect("an entry in memory can be encoded")
+        let bytes =
+            postcard::to_extend(&self.value, bytes).expect("an entry in memory can be encoded");
+        let tail = Tail::of(&self.value);
+        if tail.is_empty() {
+            return bytes;
+        }
+        postcard::to_extend(&tail, bytes).expect("a tail in memory can be encoded")
     }
 
     /// The inverse of [`Entry::encode`].
@@ -327,7 +373,7 @@ impl Entry {
         let value = match bytes[0] {
             VERSION_BEFORE_LEVELS => bucket::decode_before_levels(rest),
             VERSION_BEFORE_SETTINGS => bucket::decode_before_settings(rest),
-            _ => postcard::from_bytes(rest),
+            _ => decode_now(rest),
         };
         let value = value
             .map_err(|error| Error::corrupt("an index entry does not decode").with_source(error))?;
@@ -350,6 +396,15 @@ impl Entry {
         write_id.copy_from_slice(&head[1 + Stamp::BYTES..]);
         Ok((Stamp::from_bytes(order), WriteId(write_id)))
     }
+}
+
+/// A value of this format, and what stands behind it.
+fn decode_now(bytes: &[u8]) -> std::result::Result<Value, postcard::Error> {
+    let (mut value, rest) = postcard::take_from_bytes::<Value>(bytes)?;
+    if !rest.is_empty() {
+        postcard::from_bytes::<Tail>(rest)?.join(&mut value);
+    }
+    Ok(value)
 }
 
 #[cfg(test)]
@@ -379,6 +434,7 @@ mod tests {
             }],
             upload: None,
             body: Body::Inline { crc32c: 4 },
+            version: None,
         };
         for value in [Value::Tombstone, Value::Object(Box::new(object))] {
             let entry = entry(value);

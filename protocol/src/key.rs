@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::id::{BucketId, Shard, UploadId, WriteId};
+use crate::version::VersionId;
 
 /// What a register holds, and so what its name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,14 +29,22 @@ pub enum RegisterKind {
     /// A part; the name is upload id, part number, write id: a part that is sent again gets a
     /// register of its own, so that nothing a Complete has chosen is ever overwritten.
     Part = 3,
+    /// A version of an object that is not the current one; the name is its key, NUL, and for the null
+    /// version a zero, else a one, its position inverted and its write id: the versions of a key lie
+    /// together, the null version first, then the latest first.
+    Version = 4,
 }
 
 impl RegisterKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Object, Self::Upload, Self::Part, Self::Version];
+
     fn from_byte(byte: u8) -> Result<Self> {
         match byte {
             1 => Ok(Self::Object),
             2 => Ok(Self::Upload),
             3 => Ok(Self::Part),
+            4 => Ok(Self::Version),
             other => Err(Error::corrupt(format!("an index key names the unknown kind {other}"))),
         }
     }
@@ -53,6 +62,11 @@ pub struct RegisterKey {
     /// Its name within the kind.
     pub name: Bytes,
 }
+
+/// Bytes after the key in the name of a version that has an id: NUL, a one, position and write id.
+const VERSION_TAIL_BYTES: usize = 2 + 8 + 16;
+const NULL_VERSION: u8 = 0;
+const NUMBERED_VERSION: u8 = 1;
 
 /// Bytes of an encoded key before its name.
 pub const PREFIX_BYTES: usize = 16 + 2 + 1;
@@ -115,6 +129,46 @@ impl RegisterKey {
             shard: beside.shard,
             kind: RegisterKind::Part,
             name: name.freeze(),
+        }
+    }
+
+    /// The register of a version of the object whose register is `beside`, for while it is not the
+    /// current one.
+    pub fn version(beside: &Self, version: VersionId) -> Self {
+        let mut name = BytesMut::with_capacity(beside.name.len() + VERSION_TAIL_BYTES);
+        name.put_slice(&beside.name);
+        name.put_u8(0);
+        match version {
+            VersionId::Null => name.put_u8(NULL_VERSION),
+            VersionId::Numbered { position, write_id } => {
+                name.put_u8(NUMBERED_VERSION);
+                name.put_u64(!position);
+                name.put_slice(&write_id.0);
+            }
+        }
+        Self {
+            bucket: beside.bucket,
+            shard: beside.shard,
+            kind: RegisterKind::Version,
+            name: name.freeze(),
+        }
+    }
+
+    /// The object's key and the version in the name of a version's register.
+    pub fn version_of(name: &[u8]) -> Option<(&[u8], VersionId)> {
+        let end = name.iter().position(|byte| *byte == 0)?;
+        let (key, tail) = (&name[..end], &name[end + 1..]);
+        match tail.split_first()? {
+            (&NULL_VERSION, []) => Some((key, VersionId::Null)),
+            (&NUMBERED_VERSION, id) if id.len() == VERSION_TAIL_BYTES - 2 => {
+                let (mut position, mut write_id) = ([0; 8], [0; 16]);
+                position.copy_from_slice(&id[..8]);
+                write_id.copy_from_slice(&id[8..]);
+                let position = !u64::from_be_bytes(position);
+                let write_id = WriteId(write_id);
+                Some((key, VersionId::Numbered { position, write_id }))
+            }
+            _ => None,
         }
     }
 
@@ -198,7 +252,8 @@ mod tests {
         let kind = prop_oneof![
             Just(RegisterKind::Object),
             Just(RegisterKind::Upload),
-            Just(RegisterKind::Part)
+            Just(RegisterKind::Part),
+            Just(RegisterKind::Version)
         ];
         let name = proptest::collection::vec(any::<u8>(), 0..40);
         (any::<[u8; 16]>(), any::<u16>(), kind, name).prop_map(|(bucket, shard, kind, name)| {
@@ -238,6 +293,33 @@ mod tests {
         let part = RegisterKey::part(&upload_key, upload, 7, WriteId::random());
         assert_eq!(object.shard, part.shard);
         assert_eq!(RegisterKey::part_number(&part.name), Some(7));
+    }
+
+    #[test]
+    fn versions_of_a_key_lie_together_and_the_latest_first() {
+        let at = |key, version| {
+            let object = RegisterKey::object(BucketId([1; 16]), 1, key);
+            RegisterKey::version(&object, version)
+        };
+        let numbered = |position| VersionId::Numbered { position, write_id: WriteId([7; 16]) };
+        let in_order = [
+            at("a", VersionId::Null),
+            at("a", numbered(u64::MAX)),
+            at("a", numbered(7)),
+            at("a", numbered(0)),
+            at("a\u{1}", numbered(9)),
+            at("ab", VersionId::Null),
+        ];
+        assert!(in_order.is_sorted());
+        assert_eq!(in_order[0].shard, RegisterKey::object(BucketId([1; 16]), 1, "a").shard);
+        for (register, key) in in_order.iter().zip(["a", "a", "a", "a", "a\u{1}", "ab"]) {
+            let (of, version) = RegisterKey::version_of(&register.name).unwrap();
+            assert_eq!(of, key.as_bytes());
+            assert_eq!(at(key, version), *register);
+        }
+        for name in [&b"a"[..], b"a\0", b"a\0\x01short", b"a\0\x02"] {
+            assert_eq!(RegisterKey::version_of(name), None, "{name:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! * [`key`]: where a register lives in the index: bucket, kind, shard, name.
 //! * [`entry`]: what a register holds: objects, buckets, uploads and parts, or a tombstone.
 //! * [`settings`]: what is set about a bucket.
+//! * [`version`]: what tells the versions of an object apart.
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
 //! * [`consistency`]: what a client asks for, and what it was given.
 //! * [`extent`]: immutable runs of object bytes, and who owns them.
@@ -38,6 +39,7 @@ pub mod term;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tree;
+pub mod version;
 
 pub use backend::{Backend, ByteStream};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -52,3 +54,4 @@ pub use redundancy::Redundancy;
 pub use settings::{Setting, Settings};
 pub use stamp::{Stamp, StampSource, WriterId};
 pub use term::{Phase, Term};
+pub use version::{Version, VersionId, Versioning, VersioningSetting};

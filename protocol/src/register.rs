@@ -166,6 +166,31 @@ mod tests {
     }
 
     proptest! {
+        /// Repairs, hints and moves merge: in whatever order and however often they come, a register
+        /// and those beside it hold the same in the end.
+        #[test]
+        fn repairs_merge_in_any_order_and_any_number(
+            writes in proptest::collection::vec((0u8..4, 1u64..9), 0..12),
+            again in proptest::collection::vec(0usize..12, 0..12),
+        ) {
+            // One order is one write, as everywhere.
+            let apply = |writes: &[(u8, u64)]| {
+                let mut registers = std::collections::BTreeMap::<u8, Register>::new();
+                for &(name, time) in writes {
+                    let register = registers.entry(name).or_default();
+                    register.write(at(time), id(u8::try_from(time).unwrap()), WriteMode::Repair);
+                }
+                registers
+            };
+            let mut others: Vec<_> = writes.iter().rev().copied().collect();
+            others.extend(again.iter().filter_map(|at| writes.get(*at)));
+            prop_assert_eq!(apply(&writes), apply(&others));
+            for (name, register) in apply(&writes) {
+                let of_name = writes.iter().filter(|(of, _)| *of == name).map(|(_, time)| *time);
+                prop_assert_eq!(register.order(), of_name.max().map_or(Stamp::ZERO, at));
+            }
+        }
+
         #[test]
         fn nothing_ever_falls(calls in proptest::collection::vec(any_call(), 0..50)) {
             let mut register = Register::default();

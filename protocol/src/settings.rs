@@ -33,11 +33,13 @@ pub enum Setting {
     PublicAccessBlock,
     /// Tags of the bucket.
     Tagging,
+    /// Whether versions of objects are kept.
+    Versioning,
 }
 
 impl Setting {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Acl,
         Self::Cors,
         Self::Encryption,
@@ -48,6 +50,7 @@ impl Setting {
         Self::Policy,
         Self::PublicAccessBlock,
         Self::Tagging,
+        Self::Versioning,
     ];
 
     /// Its name in an entry, for good.
@@ -63,6 +66,7 @@ impl Setting {
             Self::Policy => "policy",
             Self::PublicAccessBlock => "public-access-block",
             Self::Tagging => "tagging",
+            Self::Versioning => "versioning",
         }
     }
 
@@ -140,6 +144,7 @@ mod tests {
             "policy",
             "public-access-block",
             "tagging",
+            "versioning",
         ];
         assert_eq!(names, known);
     }

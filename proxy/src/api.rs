@@ -8,7 +8,7 @@ use martlet_protocol::entry::{
     Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Object, Part,
 };
 use martlet_protocol::extent::{ExtentLocation, ExtentRef};
-use martlet_protocol::{DeviceId, Settings, Stamp, UploadId};
+use martlet_protocol::{DeviceId, Settings, Stamp, UploadId, VersionId};
 
 use crate::error::Result;
 
@@ -157,6 +157,8 @@ pub struct ObjectPart {
 pub struct CopyObject {
     /// Bucket and key of the source.
     pub source: (String, String),
+    /// Which version of the source; none for the current one.
+    pub source_version: Option<VersionId>,
     /// What must hold of the source.
     pub source_conditions: ReadConditions,
     /// New attributes, or none to keep the source's.
@@ -171,11 +173,36 @@ pub struct CopyObject {
     pub conditions: WriteConditions,
 }
 
+/// An object that a request names: the current version of a key, or one of its others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectName<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// Which version; none for the current one.
+    pub version: Option<VersionId>,
+}
+
+impl<'a> From<&'a str> for ObjectName<'a> {
+    fn from(key: &'a str) -> Self {
+        Self { key, version: None }
+    }
+}
+
+impl<'a> From<&'a String> for ObjectName<'a> {
+    fn from(key: &'a String) -> Self {
+        Self { key, version: None }
+    }
+}
+
 /// What became of one delete.
 #[derive(Clone, Debug)]
 pub struct Deleted {
-    /// The tombstone's place in the order of writes, if one was written.
+    /// The place in the order of writes of what was written, if anything was.
     pub stamp: Option<Stamp>,
+    /// The delete marker that was put in front, or the version that was removed.
+    pub version: Option<VersionId>,
+    /// Whether that is a delete marker.
+    pub is_marker: bool,
 }
 
 /// A page of a listing, wanted.
@@ -202,6 +229,47 @@ pub struct ObjectPage {
     pub next: Option<String>,
 }
 
+/// A page of a listing of versions, wanted.
+#[derive(Clone, Debug, Default)]
+pub struct ListVersions {
+    /// Only keys that begin with this.
+    pub prefix: String,
+    /// Fold keys that share the bytes up to this after the prefix.
+    pub delimiter: Option<String>,
+    /// Only keys above this; with [`ListVersions::after_version`] also what is left of this key.
+    pub after_key: Option<String>,
+    /// Only versions of that key that are older than this one.
+    pub after_version: Option<VersionId>,
+    /// At most so many versions and folded prefixes together.
+    pub limit: usize,
+}
+
+/// A version, as listed.
+#[derive(Clone, Debug)]
+pub struct ListedVersion {
+    /// Its key.
+    pub key: String,
+    /// Its id.
+    pub id: VersionId,
+    /// Whether it is the current one.
+    pub is_latest: bool,
+    /// The object; none of a delete marker.
+    pub object: Option<Box<Object>>,
+    /// When it was written, in milliseconds since 1970.
+    pub modified_ms: u64,
+}
+
+/// A page of a listing of versions.
+#[derive(Clone, Debug, Default)]
+pub struct VersionPage {
+    /// By key, of each the latest first.
+    pub versions: Vec<ListedVersion>,
+    /// Folded prefixes, in order.
+    pub prefixes: Vec<String>,
+    /// Where to go on, if there is more: a key and a place among its versions, or a folded prefix.
+    pub next: Option<(String, Option<VersionId>)>,
+}
+
 /// An upload to be begun.
 #[derive(Clone, Debug)]
 pub struct NewUpload {
@@ -216,6 +284,8 @@ pub struct NewUpload {
 pub struct CopyPart {
     /// Bucket and key of the source.
     pub source: (String, String),
+    /// Which version of the source; none for the current one.
+    pub source_version: Option<VersionId>,
     /// What must hold of the source.
     pub source_conditions: ReadConditions,
     /// Which bytes of it.

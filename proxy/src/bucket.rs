@@ -29,11 +29,11 @@ use crate::walk::{Paths, Walk};
 /// A bucket that has been closing for so long has lost its deleter.
 const CLOSING_MS_MAX: u64 = 60_000;
 
-fn root(name: &str) -> RegisterKey {
+pub(crate) fn root(name: &str) -> RegisterKey {
     RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, name)
 }
 
-fn bucket_of(view: &RegisterView) -> Option<&Bucket> {
+pub(crate) fn bucket_of(view: &RegisterView) -> Option<&Bucket> {
     match &view.entry.as_ref()?.value {
         Value::Bucket(bucket) => Some(bucket),
         _ => None,
@@ -104,7 +104,7 @@ impl Inner {
         Ok(bucket)
     }
 
-    fn root_intent<'a>(&self, key: &'a RegisterKey, write_id: WriteId) -> Intent<'a> {
+    pub(crate) fn root_intent<'a>(&self, key: &'a RegisterKey, write_id: WriteId) -> Intent<'a> {
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
         Intent { key, write_id, generation: 0, commit_by_ms, level: Level::Strict, claim: None }
     }

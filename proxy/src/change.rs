@@ -2,22 +2,26 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::WriteId;
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::entry::{ChecksumAlgorithm, ChecksumKind, ETag, Object, Value};
+use martlet_protocol::entry::{
+    ChecksumAlgorithm, ChecksumKind, DeleteMarker, ETag, Entry, Object, Value,
+};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PUT_BYTES_MAX};
+use martlet_protocol::{Stamp, Version, VersionId, WriteId};
 
 use crate::api::{
-    CopyObject, Deleted, Incoming, ReadConditions, Selection, WriteConditions, Written,
+    CopyObject, Deleted, Incoming, ObjectName, ReadConditions, Selection, WriteConditions, Written,
 };
 use crate::bucket::busy;
 use crate::error::{Error, Result};
-use crate::index::{Failed, Landed, Proposal, Step};
-use crate::put::object_of;
+use crate::index::{Failed, Intent, Landed, Proposal, Step};
+use crate::put::{Site, object_of};
 use crate::store::{Inner, ObjectStore};
+use crate::versions::{New, Revision};
 
 impl ObjectStore {
-    /// Deletes an object. Without conditions, one that isn't there is no error.
+    /// Deletes an object, or puts a delete marker in front of it where versions are kept. Without
+    /// conditions, one that isn't there is no error.
     ///
     /// # Errors
     /// [`Error::PreconditionFailed`].
@@ -29,35 +33,59 @@ impl ObjectStore {
     ) -> Result<Deleted> {
         let inner = &self.inner();
         let mut site = inner.site(bucket, key).await?;
-        if conditions.is_empty() && inner.cluster.index().replicas() == 1 {
-            // A key that isn't there needs no tombstone. With more replicas there may be one that
-            // is out and has it, or a hint that was not delivered yet.
-            let view = inner.read(&site.key, Want::Entry, inner.level(&site.bucket)).await?;
-            if object_of(&view).is_none() {
-                return Ok(Deleted { stamp: None });
-            }
-        }
         let write_id = WriteId::random();
         for _ in 0..2 {
             let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
             let intent = site.intent(write_id, commit_by_ms);
-            let landed = if conditions.is_empty() {
-                inner.write(intent, &Value::Tombstone, None, false).await?
+            let (landed, version) = if site.bucket.versioning().state.keeps_versions() {
+                inner.put_marker(&site, intent, conditions).await?
+            } else if inner.needs_no_tombstone(&site, conditions).await? {
+                return Ok(Deleted { stamp: None, version: None, is_marker: false });
             } else {
-                let mut evaluate = |view: &RegisterView| {
-                    let object = object_of(view);
-                    conditions.check_delete(object)?;
-                    Ok(match object {
-                        Some(_) => Step::Write(Proposal::of(Value::Tombstone)),
-                        None => Step::Keep,
-                    })
-                };
-                let decided = inner.decide(intent, &mut evaluate).await;
-                decided.map_err(Failed::of_conditions)?
+                (inner.put_tombstone(intent, conditions).await?, None)
+            };
+            let (version, is_marker) = (version.map(Version::name), version.is_some());
+            match landed {
+                Landed::At(stamp) => return Ok(Deleted { stamp: Some(stamp), version, is_marker }),
+                Landed::Kept(_) => {
+                    return Ok(Deleted { stamp: None, version: None, is_marker: false });
+                }
+                Landed::Fenced => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
+            }
+        }
+        Err(busy())
+    }
+
+    /// Deletes one version of an object for good. One that isn't there is no error.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`], or too few nodes that answer.
+    pub async fn delete_version(
+        &self,
+        bucket: &str,
+        key: &str,
+        version: VersionId,
+    ) -> Result<Deleted> {
+        let inner = &self.inner();
+        let gone = |stamp, is_marker| Deleted { stamp, version: Some(version), is_marker };
+        if matches!(version, VersionId::Numbered { .. })
+            && !inner.bucket_with_versions(bucket).await?.versioning().state.keeps_versions()
+        {
+            return Ok(gone(None, false));
+        }
+        let mut site = inner.site(bucket, key).await?;
+        let write_id = WriteId::random();
+        for _ in 0..2 {
+            let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
+            let intent = site.intent(write_id, commit_by_ms);
+            let (landed, was_marker) = if site.bucket.versioning().state.keeps_versions() {
+                inner.remove_version(&site, intent, version).await?
+            } else {
+                (inner.put_tombstone(intent, &WriteConditions::default()).await?, false)
             };
             match landed {
-                Landed::At(stamp) => return Ok(Deleted { stamp: Some(stamp) }),
-                Landed::Kept(_) => return Ok(Deleted { stamp: None }),
+                Landed::At(stamp) => return Ok(gone(Some(stamp), was_marker)),
+                Landed::Kept(_) => return Ok(gone(None, false)),
                 Landed::Fenced => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
             }
         }
@@ -65,31 +93,33 @@ impl ObjectStore {
     }
 
     /// Gives an object other tags. Its bytes stay where they are: the entry is a new write, and the
-    /// extents stay those of the write that brought them.
+    /// extents stay those of the write that brought them. It stays the version that it is.
     ///
     /// # Errors
-    /// [`Error::NoSuchKey`].
+    /// [`Error::NoSuchKey`], [`Error::NoSuchVersion`], [`Error::DeleteMarker`].
     pub async fn set_tags(
         &self,
         bucket: &str,
-        key: &str,
+        name: impl Into<ObjectName<'_>>,
         tags: Vec<(String, String)>,
     ) -> Result<Written> {
         let inner = &self.inner();
+        let ObjectName { key, version } = name.into();
         let mut site = inner.site(bucket, key).await?;
         let write_id = WriteId::random();
-        let mut tagged: Option<Object> = None;
+        let mut change = |_: &Entry, object: &Object| {
+            let mut object = object.clone();
+            object.attributes.tags.clone_from(&tags);
+            Ok(Some(object))
+        };
         for _ in 0..2 {
             let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
-            let mut evaluate = |view: &RegisterView| {
-                let mut object = object_of(view).ok_or(Error::NoSuchKey)?.clone();
-                object.attributes.tags.clone_from(&tags);
-                tagged = Some(object.clone());
-                let value = Value::Object(Box::new(object));
-                Ok(Step::Write(Proposal { value, inline: view.inline.clone(), keep_body: true }))
-            };
-            let landed = inner.decide(site.intent(write_id, commit_by_ms), &mut evaluate).await?;
-            match (landed, tagged.take()) {
+            let (change, keep_body) = (&mut change, true);
+            let mut revision = Revision::new(inner, version, change, keep_body);
+            let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
+            let intent = site.intent(write_id, commit_by_ms);
+            let landed = inner.decide_by(intent, floor, &mut revision).await?;
+            match (landed, revision.revised) {
                 (Landed::At(stamp), Some(object)) => return Ok(Written { object, stamp }),
                 _ => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
             }
@@ -108,7 +138,8 @@ impl ObjectStore {
         let unchanged = copy.attributes.is_none()
             && copy.tags.is_none()
             && copy.storage_class.is_none()
-            && copy.checksum.is_none();
+            && copy.checksum.is_none()
+            && copy.source_version.is_none();
         if unchanged && from_bucket == bucket && from_key == key {
             return Err(Error::InvalidRequest(
                 "a copy of an object onto itself has to change something about it".into(),
@@ -116,7 +147,9 @@ impl ObjectStore {
         }
         let inner = self.inner();
         let site = inner.site(bucket, key).await?;
-        let found = inner.find(from_bucket, from_key, Want::EntryAndInline).await?;
+        let source = ObjectName { key: from_key, version: copy.source_version };
+        let found = inner.find(from_bucket, source, Want::EntryAndInline).await;
+        let found = found.map_err(no_source)?;
         let source: Arc<Object> = found.object.clone();
         copy.source_conditions.check_source(&source)?;
         if source.size > PUT_BYTES_MAX {
@@ -157,14 +190,68 @@ impl ObjectStore {
 }
 
 impl Inner {
+    /// Whether a key that isn't there needs no tombstone. With more replicas there may be one that is
+    /// out and has it, or a hint that was not delivered yet.
+    async fn needs_no_tombstone(
+        &self,
+        site: &Site<'_>,
+        conditions: &WriteConditions,
+    ) -> Result<bool> {
+        if !conditions.is_empty() || self.cluster.index().replicas() > 1 {
+            return Ok(false);
+        }
+        let view = self.read(&site.key, Want::Entry, self.level(&site.bucket)).await?;
+        Ok(object_of(&view).is_none())
+    }
+
+    async fn put_tombstone(
+        &self,
+        intent: Intent<'_>,
+        conditions: &WriteConditions,
+    ) -> Result<Landed, Failed> {
+        if conditions.is_empty() {
+            return self.write(intent, &Value::Tombstone, None, false).await;
+        }
+        let mut evaluate = |view: &RegisterView| {
+            let object = object_of(view);
+            conditions.check_delete(object)?;
+            Ok(match object {
+                Some(_) => Step::Write(Proposal::of(Value::Tombstone)),
+                None => Step::Keep,
+            })
+        };
+        self.decide(intent, &mut evaluate).await.map_err(Failed::of_conditions)
+    }
+
+    /// Puts a delete marker in front of an object; of one that isn't there, too, unless the request
+    /// says what must hold of it.
+    async fn put_marker(
+        &self,
+        site: &Site<'_>,
+        intent: Intent<'_>,
+        conditions: &WriteConditions,
+    ) -> Result<(Landed, Option<Version>), Failed> {
+        let modified_ms = self.stamps.now_ms();
+        let value = &Value::DeleteMarker(Box::new(DeleteMarker { modified_ms, version: None }));
+        let mut check = |view: &RegisterView| {
+            let object = object_of(view);
+            conditions.check_delete(object)?;
+            Ok(conditions.is_empty() || object.is_some())
+        };
+        let new = New { value, inline: None };
+        let appended = self.append(&site.bucket, intent, new, &mut check).await;
+        let is_plain = conditions.is_empty();
+        appended.map_err(|it| if is_plain { it } else { it.of_conditions() })
+    }
+
     /// Selected bytes of an object as a body of its own.
     pub(crate) async fn source_of(
         self: &Arc<Self>,
-        source: &(String, String),
+        (bucket, source): (&str, ObjectName<'_>),
         conditions: &ReadConditions,
         selection: Selection,
     ) -> Result<Incoming> {
-        let found = self.find(&source.0, &source.1, Want::EntryAndInline).await?;
+        let found = self.find(bucket, source, Want::EntryAndInline).await.map_err(no_source)?;
         conditions.check_source(&found.object)?;
         let selected = self.select(&found.object, selection).await?;
         let size = selected.range.end - selected.range.start;
@@ -175,6 +262,19 @@ impl Inner {
             compute: Vec::new(),
             expected: Box::new(|| Ok(Vec::new())),
         })
+    }
+}
+
+/// Why there is nothing to copy.
+fn no_source(error: Error) -> Error {
+    match error {
+        Error::DeleteMarker { was_asked_for: false, .. } => Error::NoSuchKey,
+        Error::DeleteMarker { was_asked_for: true, .. } => Error::InvalidRequest(
+            "The source of a copy request may not specifically refer to a delete marker by \
+             version id."
+                .into(),
+        ),
+        other => other,
     }
 }
 

@@ -128,6 +128,7 @@ mod tests {
             checksums: Vec::new(),
             upload: None,
             body: Body::Empty,
+            version: None,
         }
     }
 

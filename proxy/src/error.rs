@@ -23,6 +23,19 @@ pub enum Error {
     /// There is no such object.
     #[error("the key does not exist")]
     NoSuchKey,
+    /// There is no such version of the object.
+    #[error("the version does not exist")]
+    NoSuchVersion,
+    /// The version, or the current one, says that there is no object.
+    #[error("the version is a delete marker")]
+    DeleteMarker {
+        /// Its id.
+        version: martlet_protocol::VersionId,
+        /// When it was written, in milliseconds since 1970.
+        modified_ms: u64,
+        /// Whether the request named it.
+        was_asked_for: bool,
+    },
     /// There is no such upload, or it was aborted.
     #[error("the upload does not exist")]
     NoSuchUpload,

@@ -14,13 +14,16 @@
 //!   primaries are out.
 //! * [`after`]: reads that wait for what their client has seen.
 //! * [`plain`]: plain writes, with [`contended`] keys; [`ballot`]: conditional ones.
+//! * [`judge`]: who says what to do about what a ballot found; [`beside`]: what is written with it.
 //! * [`verdicts`]: what came of one write on each replica, counted.
 
 mod after;
 mod asking;
 mod ballot;
+mod beside;
 mod contended;
 mod degraded;
+mod judge;
 mod place;
 mod plain;
 mod read;
@@ -39,6 +42,7 @@ use martlet_protocol::{Error, Level, RegisterKey, Stamp, Term, WriteId};
 use tokio::time::Instant;
 
 pub(crate) use self::contended::Contended;
+pub(crate) use self::judge::{Judge, Round};
 pub(crate) use self::place::{Calls, Place, Role, call_in_time};
 pub(crate) use self::read::weightier;
 use self::verdicts::Verdicts;
@@ -85,7 +89,7 @@ impl Proposal {
     }
 
     /// What is there already, once more: who took it first-hand knows what it left behind.
-    fn again(value: Value, inline: Option<Bytes>) -> Self {
+    pub(crate) fn again(value: Value, inline: Option<Bytes>) -> Self {
         Self { value, inline, keep_body: true }
     }
 }
@@ -94,6 +98,10 @@ impl Proposal {
 pub(crate) enum Step {
     Write(Proposal),
     Keep,
+    /// Something beside it needs a ballot above this.
+    Above(Stamp),
+    /// The bucket has moved on.
+    Fenced,
 }
 
 /// Where a write ended up.

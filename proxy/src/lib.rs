@@ -4,7 +4,7 @@
 //! of [`Backend`](martlet_protocol::Backend). Nothing here knows HTTP, and nothing here knows disks.
 //!
 //! ```text
-//! put, change, read, listing, bucket, multipart     what clients ask for
+//! put, change, read, listing, bucket, multipart, versions     what clients ask for
 //!   │          │            │
 //!   ▼          ▼            ▼
 //! ingest     bodies       walk ── merge             bytes in, bytes out, names in order
@@ -54,6 +54,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod unclaimed;
+mod versions;
 mod walk;
 
 pub use api::*;

@@ -56,7 +56,12 @@ mod tests {
     use super::*;
 
     fn manifest(parts: usize) -> Arc<Manifest> {
-        Arc::new(Manifest { policy: PolicyId(0), extents: Vec::new(), parts: vec![1; parts] })
+        Arc::new(Manifest {
+            policy: PolicyId(0),
+            extents: Vec::new(),
+            parts: vec![1; parts],
+            part_checksums: Vec::new(),
+        })
     }
 
     #[test]

@@ -7,7 +7,7 @@ use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Attributes, Body, Bucket, ETag, Manifest, Object, Value};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
-use martlet_protocol::{Level, RegisterKey, Stamp, WriteId};
+use martlet_protocol::{Level, RegisterKey, Stamp, Version, WriteId};
 
 use crate::api::{Incoming, PutObject, WriteConditions, Written};
 use crate::bucket::busy;
@@ -17,6 +17,7 @@ use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::ingest::{Destination, Ingested};
 use crate::store::{Inner, ObjectStore, check_key};
 use crate::unclaimed::Unclaimed;
+use crate::versions::New;
 
 /// An object's register, and the bucket that it was last known to be in.
 pub(crate) struct Site<'a> {
@@ -103,11 +104,13 @@ impl Inner {
             checksums: std::mem::take(&mut ingested.checksums),
             upload: None,
             body,
+            version: None,
         };
         let value = Value::Object(Box::new(object));
-        let stamp = self.commit(site, write_id, commit_by_ms, &value, ingested, conditions).await?;
+        let (stamp, version) =
+            self.commit(site, write_id, commit_by_ms, &value, ingested, conditions).await?;
         match value {
-            Value::Object(object) => Ok(Written { object: *object, stamp }),
+            Value::Object(object) => Ok(Written { object: Object { version, ..*object }, stamp }),
             _ => unreachable!("an object was made above"),
         }
     }
@@ -138,19 +141,15 @@ impl Inner {
         value: &Value,
         ingested: Ingested,
         conditions: &WriteConditions,
-    ) -> Result<Stamp> {
+    ) -> Result<(Stamp, Option<Version>)> {
         let inline = ingested.inline.as_ref();
         for _ in 0..2 {
             let claim = Some(ingested.unclaimed.claim());
             let intent = Intent { claim, ..site.intent(write_id, commit_by_ms) };
-            let landed = if conditions.is_empty() {
-                self.write(intent, value, inline, false).await
-            } else {
-                self.write_if(intent, value, inline, conditions).await
-            };
+            let landed = self.write_new(&site.bucket, intent, (value, inline), conditions).await;
             match landed {
-                Ok(Landed::At(stamp)) => return Ok(stamp),
-                Ok(Landed::Fenced | Landed::Kept(_)) => {
+                Ok((Landed::At(stamp), version)) => return Ok((stamp, version)),
+                Ok((Landed::Fenced | Landed::Kept(_), _)) => {
                     match self.refreshed(site.name, &site.bucket).await {
                         Ok(bucket) => site.bucket = bucket,
                         Err(error) => {
@@ -172,6 +171,31 @@ impl Inner {
         }
         ingested.unclaimed.release();
         Err(busy())
+    }
+
+    /// Writes an object over what there is, or above it where versions are kept: which one it is.
+    async fn write_new(
+        &self,
+        bucket: &Bucket,
+        intent: Intent<'_>,
+        (value, inline): (&Value, Option<&Bytes>),
+        conditions: &WriteConditions,
+    ) -> Result<(Landed, Option<Version>), Failed> {
+        if bucket.versioning().state.keeps_versions() {
+            let mut check = |view: &RegisterView| {
+                conditions.check(object_of(view))?;
+                Ok(true)
+            };
+            let appended = self.append(bucket, intent, New { value, inline }, &mut check).await;
+            let is_plain = conditions.is_empty();
+            return appended.map_err(|it| if is_plain { it } else { it.of_conditions() });
+        }
+        let landed = if conditions.is_empty() {
+            self.write(intent, value, inline, false).await
+        } else {
+            self.write_if(intent, value, inline, conditions).await
+        };
+        Ok((landed?, None))
     }
 
     async fn write_if(
@@ -199,5 +223,10 @@ pub(crate) fn body_of(ingested: &mut Ingested, to: Destination<'_>) -> Body {
         return Body::Empty;
     }
     let extents = std::mem::take(&mut ingested.extents);
-    Body::Extents(Manifest { policy: to.policy, extents, parts: Vec::new() })
+    Body::Extents(Manifest {
+        policy: to.policy,
+        extents,
+        parts: Vec::new(),
+        part_checksums: Vec::new(),
+    })
 }

@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::entry::{Body, Object, Value};
-use martlet_protocol::{ByteStream, Error as NodeError, RegisterKey, Stamp};
+use martlet_protocol::entry::{Body, Checksum, ChecksumKind, Entry, Manifest, Object, Value};
+use martlet_protocol::{ByteStream, Error as NodeError, RegisterKey, Stamp, Version};
 
-use crate::api::{ExtentPlace, ObjectPart, ObjectParts, ObjectRead, ReadConditions, Selection};
+use crate::api::{
+    ExtentPlace, ObjectName, ObjectPart, ObjectParts, ObjectRead, ReadConditions, Selection,
+};
 use crate::digest::crc32c;
 use crate::error::{Error, Result};
 use crate::range::Selected;
 use crate::store::{Inner, ObjectStore, check_key};
+use crate::versions::no_object;
 
 /// An object that was found.
 pub(crate) struct Found {
@@ -21,12 +24,17 @@ pub(crate) struct Found {
 }
 
 impl Inner {
-    pub(crate) async fn find(&self, bucket: &str, key: &str, want: Want) -> Result<Found> {
+    pub(crate) async fn find(
+        &self,
+        bucket: &str,
+        ObjectName { key, version }: ObjectName<'_>,
+        want: Want,
+    ) -> Result<Found> {
         check_key(key)?;
         let known = self.bucket(bucket).await?;
         let register = RegisterKey::object(known.id, known.index_shards, key);
         let level = self.level(&known);
-        let RegisterView { entry, inline, .. } = match self.ask.read_after {
+        let head = match self.ask.read_after {
             None => self.read(&register, want, level).await?,
             Some(token) if token.is_of(bucket, key) => {
                 self.read_after(&register, want, level, token).await?
@@ -36,11 +44,16 @@ impl Inner {
                 return Err(Error::InvalidArgument(message.into()));
             }
         };
-        match entry.map(|entry| (entry.order, entry.value)) {
-            Some((stamp, Value::Object(object))) => {
+        let view = self.view_of(&register, head, version, (want, level)).await?;
+        let RegisterView { entry, inline, .. } = view;
+        match entry {
+            Some(Entry { order: stamp, value: Value::Object(mut object), .. }) => {
+                if known.versioning().state.keeps_versions() {
+                    object.version.get_or_insert(Version::UNVERSIONED);
+                }
                 Ok(Found { object: object.into(), stamp, inline })
             }
-            _ => Err(Error::NoSuchKey),
+            entry => Err(no_object(entry.as_ref(), version)),
         }
     }
 
@@ -96,21 +109,34 @@ fn inline_stream(
     Ok(stream::once(std::future::ready(Ok(selected))).boxed())
 }
 
+/// The parts of an object, with their checksums where they were kept: those of one algorithm, that of
+/// the object's own.
+fn parts_of(object: &Object, manifest: &Manifest) -> Vec<ObjectPart> {
+    let own = object.checksums.first();
+    let checksum = |value: &Vec<u8>| {
+        let algorithm = own?.algorithm;
+        Some(Checksum { algorithm, kind: ChecksumKind::FullObject, value: value.clone() })
+    };
+    let sums = manifest.part_checksums.iter().map(checksum).chain(std::iter::repeat(None));
+    let parts = manifest.parts.iter().zip(sums);
+    parts.map(|(&size, checksum)| ObjectPart { size, checksum }).collect()
+}
+
 impl ObjectStore {
     /// An object and the selected bytes of it.
     ///
     /// # Errors
-    /// [`Error::NoSuchKey`], [`Error::NotModified`], [`Error::PreconditionFailed`],
-    /// [`Error::InvalidRange`].
+    /// [`Error::NoSuchKey`], [`Error::NoSuchVersion`], [`Error::DeleteMarker`],
+    /// [`Error::NotModified`], [`Error::PreconditionFailed`], [`Error::InvalidRange`].
     pub async fn get(
         &self,
         bucket: &str,
-        key: &str,
+        name: impl Into<ObjectName<'_>>,
         selection: Selection,
         conditions: &ReadConditions,
     ) -> Result<ObjectRead> {
         let inner = self.inner();
-        let found = inner.find(bucket, key, Want::EntryAndInline).await?;
+        let found = inner.find(bucket, name.into(), Want::EntryAndInline).await?;
         conditions.check(&found.object)?;
         let Selected { range, partial, parts } = inner.select(&found.object, selection).await?;
         let body = Some(inner.open(&found, range.clone()).await?);
@@ -124,12 +150,12 @@ impl ObjectStore {
     pub async fn head(
         &self,
         bucket: &str,
-        key: &str,
+        name: impl Into<ObjectName<'_>>,
         selection: Selection,
         conditions: &ReadConditions,
     ) -> Result<ObjectRead> {
         let inner = self.inner();
-        let Found { object, stamp, .. } = inner.find(bucket, key, Want::Entry).await?;
+        let Found { object, stamp, .. } = inner.find(bucket, name.into(), Want::Entry).await?;
         conditions.check(&object)?;
         let Selected { range, partial, parts } = inner.select(&object, selection).await?;
         Ok(ObjectRead { object, stamp, range, partial, parts, body: None })
@@ -142,15 +168,14 @@ impl ObjectStore {
     pub async fn parts(
         &self,
         bucket: &str,
-        key: &str,
+        name: impl Into<ObjectName<'_>>,
         conditions: &ReadConditions,
     ) -> Result<ObjectParts> {
         let inner = self.inner();
-        let Found { object, stamp, .. } = inner.find(bucket, key, Want::Entry).await?;
+        let Found { object, stamp, .. } = inner.find(bucket, name.into(), Want::Entry).await?;
         conditions.check(&object)?;
         let manifest = inner.manifest(&object.body).await?;
-        let sizes = manifest.iter().flat_map(|manifest| manifest.parts.iter());
-        let parts = sizes.map(|&size| ObjectPart { size, checksum: None }).collect();
+        let parts = manifest.map_or_else(Vec::new, |manifest| parts_of(&object, &manifest));
         Ok(ObjectParts { object, stamp, parts })
     }
 
@@ -162,7 +187,7 @@ impl ObjectStore {
     /// [`Error::NoSuchKey`], or an extent that no device has.
     pub async fn places(&self, bucket: &str, key: &str) -> Result<(Object, Vec<ExtentPlace>)> {
         let inner = self.inner();
-        let found = inner.find(bucket, key, Want::Entry).await?;
+        let found = inner.find(bucket, key.into(), Want::Entry).await?;
         let mut places = Vec::new();
         if let Some(manifest) = inner.manifest(&found.object.body).await? {
             let mut object_offset = 0;

@@ -28,14 +28,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use martlet_protocol::Level;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::{Level, VersionId};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use self::object::Outcome;
 use self::pace::{Attempt, Pace};
-use crate::api::{ListObjects, ObjectPage};
+use crate::api::{ListVersions, VersionPage};
 use crate::error::{Error, Result};
 use crate::session::Ask;
 use crate::store::ObjectStore;
@@ -169,12 +169,15 @@ impl Rewrite {
     }
 }
 
+/// Where a walk over versions goes on.
+type After = Option<(String, Option<VersionId>)>;
+
 /// Some objects of a bucket.
 struct Page {
     count: u64,
-    /// Keys and sizes of those that lie under another policy.
-    astray: Vec<(String, u64)>,
-    next: Option<String>,
+    /// Keys, versions and sizes of those that lie under another policy.
+    astray: Vec<(String, VersionId, u64)>,
+    next: After,
 }
 
 impl ObjectStore {
@@ -192,8 +195,8 @@ impl ObjectStore {
             let page = self.names(rewrite, after).await?;
             rewrite.progress.lock().seen += page.count - page.astray.len() as u64;
             stream::iter(page.astray)
-                .for_each_concurrent(OBJECTS_AT_ONCE, |(key, size)| async move {
-                    self.move_object(rewrite, &key, size).await;
+                .for_each_concurrent(OBJECTS_AT_ONCE, |(key, version, size)| async move {
+                    self.move_object(rewrite, (&key, version), size).await;
                 })
                 .await;
             after = page.next;
@@ -205,16 +208,20 @@ impl ObjectStore {
 
     /// A page of the objects of its bucket: where to go on, and the keys and sizes of those that lie
     /// under another policy.
-    async fn names(&self, rewrite: &Rewrite, after: Option<String>) -> Result<Page> {
+    async fn names(&self, rewrite: &Rewrite, after: After) -> Result<Page> {
         rewrite.check()?;
-        let list = ListObjects { after, limit: PAGE, ..ListObjects::default() };
+        let (after_key, after_version) = after.map_or((None, None), |(key, id)| (Some(key), id));
+        let list = ListVersions { after_key, after_version, limit: PAGE, ..Default::default() };
         let session = self.session(STRICT);
-        let ObjectPage { objects, next, .. } = session.list(&rewrite.bucket, list).await?;
+        let VersionPage { versions, next, .. } =
+            session.list_versions(&rewrite.bucket, list).await?;
         let inner = session.inner();
         let bucket = inner.bucket(&rewrite.bucket).await?;
+        let objects = versions.into_iter().filter_map(|it| Some((it.key, it.id, it.object?)));
+        let objects: Vec<_> = objects.collect();
         let count = objects.len() as u64;
-        let astray = objects.into_iter().filter(|(_, it)| inner.astray(&bucket, it).is_some());
-        let astray = astray.map(|(key, object)| (key, object.size)).collect();
+        let astray = objects.into_iter().filter(|(.., it)| inner.astray(&bucket, it).is_some());
+        let astray = astray.map(|(key, id, object)| (key, id, object.size)).collect();
         Ok(Page { count, astray, next })
     }
 
@@ -225,7 +232,7 @@ impl ObjectStore {
             let page = self.names(rewrite, after).await?;
             let mut progress = rewrite.progress.lock();
             progress.objects_to_move += page.astray.len() as u64;
-            progress.bytes_to_move += page.astray.iter().map(|(_, size)| size).sum::<u64>();
+            progress.bytes_to_move += page.astray.iter().map(|(.., size)| size).sum::<u64>();
             after = page.next;
             if after.is_none() {
                 progress.looked = true;
@@ -235,7 +242,8 @@ impl ObjectStore {
     }
 
     /// Moves one object, if it has to be; what came of it is noted.
-    async fn move_object(&self, rewrite: &Rewrite, key: &str, size: u64) {
+    async fn move_object(&self, rewrite: &Rewrite, name: (&str, VersionId), size: u64) {
+        let key = name.0;
         if rewrite
             .pace
             .span_of(size)
@@ -253,7 +261,7 @@ impl ObjectStore {
             // By the rings of now, not of when the rewrite began.
             let inner = self.session(STRICT).inner();
             let attempt = Attempt::new(&rewrite.pace);
-            let outcome = inner.rewrite_object(&rewrite.bucket, key, &attempt).await;
+            let outcome = inner.rewrite_object(&rewrite.bucket, name, &attempt).await;
             match outcome {
                 Ok(Outcome::Moved) => {
                     rewrite.progress.lock().seen += 1;

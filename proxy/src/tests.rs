@@ -24,3 +24,4 @@ mod races;
 mod rewrite;
 mod settings;
 mod terms;
+mod versions;

@@ -131,7 +131,8 @@ impl World {
             extents.push(self.extent(self.owner(key, upload), vec![7; 10]).await);
         }
         let ids = extents.iter().map(|extent| extent.id).collect();
-        let manifest = Manifest { policy: POLICY, extents, parts: Vec::new() };
+        let manifest =
+            Manifest { policy: POLICY, extents, parts: Vec::new(), part_checksums: Vec::new() };
         Written { body: Body::Extents(manifest), ids }
     }
 
@@ -226,6 +227,7 @@ fn object(body: &Body) -> Object {
         checksums: Vec::new(),
         upload: None,
         body: body.clone(),
+        version: None,
     }
 }
 

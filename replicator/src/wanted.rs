@@ -3,7 +3,9 @@
 //! Bytes move one way: a part's extents are taken over first by the decision to complete its upload,
 //! then by the object; and what a handoff keeps for others moves to the primaries. So parts are asked
 //! first, then the upload, then the object, and of each the hints before the primaries: extents on
-//! their way from one to the next are met at least once. Parts of an upload that has ended want
+//! their way from one to the next are met at least once. A version that is not the current one has a
+//! register beside that of its key, and is there before that lets go of it: it is asked for last; one
+//! that becomes the current one again leaves a copy where it was. Parts of an upload that has ended want
 //! nothing any more: what was chosen is the object's by then, and whoever ended it may have died
 //! before it had freed the rest.
 //!
@@ -117,9 +119,52 @@ impl<'a> Wanted<'a> {
         for entry in found.entries.iter().chain(held.iter().flatten()) {
             self.add_entry(entry, &mut extents).await?;
         }
+        for device in &everyone {
+            self.add_versions(Source::Hints, *device, claim, &mut extents).await?;
+        }
+        let mut versions = Vec::new();
+        for device in &holders.primaries {
+            versions
+                .push(self.add_versions(Source::Registers, *device, claim, &mut extents).await?);
+        }
+        let is_settled = is_settled && are_equal(versions.into_iter());
         let known = Arc::new(Known { extents, is_settled });
         self.known.insert(claim.clone(), known.clone());
         Ok(known)
+    }
+
+    /// What a device wants of the versions that are not the current one, a page at a time: a key may
+    /// have very many. What they sum up to tells whether two devices have the same.
+    async fn add_versions(
+        &self,
+        source: Source,
+        device: DeviceId,
+        claim: &Claim,
+        into: &mut HashSet<ExtentId>,
+    ) -> Result<blake3::Hash> {
+        let mut request = ListRequest {
+            bucket: claim.bucket,
+            shards: vec![claim.shard],
+            kind: RegisterKind::Version,
+            prefix: [claim.key.as_bytes(), &[0]].concat().into(),
+            start: ListStart::First,
+            limit: PAGE,
+            fold: None,
+            term: self.cluster.named()?,
+        };
+        let mut sum = blake3::Hasher::new();
+        loop {
+            let page = page(self.cluster, source, device, &request).await?;
+            // Tombstones are let go of by one replica after another.
+            for (name, entry) in page.entries.iter().filter(|(_, it)| !it.value.is_tombstone()) {
+                sum.update(name).update(&entry.order.to_bytes());
+                self.add_entry(entry, into).await?;
+            }
+            match page.entries.last() {
+                Some((last, _)) if page.truncated => request.start = ListStart::After(last.clone()),
+                _ => return Ok(sum.finalize()),
+            }
+        }
     }
 
     /// The entries of an upload and its parts. Of an upload that has ended parts are let go of, by one
@@ -224,13 +269,7 @@ pub(crate) async fn list(
 ) -> Result<Vec<(Bytes, Entry)>> {
     let mut all = Vec::new();
     loop {
-        let node = cluster.node(device)?;
-        let ListReply { entries, truncated } = match source {
-            Source::Registers => in_time(node.list(device, &request))
-                .await
-                .inspect_err(|error| cluster.term.learn(error))?,
-            Source::Hints => in_time(node.list_hints(device, &request)).await?,
-        };
+        let ListReply { entries, truncated } = page(cluster, source, device, &request).await?;
         let last = entries.last().map(|(name, _)| name.clone());
         all.extend(entries);
         match last {
@@ -248,6 +287,21 @@ fn orders(entries: &[Option<Entry>]) -> impl Iterator<Item = Option<Stamp>> {
 fn are_equal<T: PartialEq>(mut all: impl Iterator<Item = T>) -> bool {
     let first = all.next();
     all.all(|other| Some(other) == first)
+}
+
+async fn page(
+    cluster: &Cluster,
+    source: Source,
+    device: DeviceId,
+    request: &ListRequest,
+) -> Result<ListReply> {
+    let node = cluster.node(device)?;
+    match source {
+        Source::Registers => {
+            in_time(node.list(device, request)).await.inspect_err(|error| cluster.term.learn(error))
+        }
+        Source::Hints => in_time(node.list_hints(device, request)).await,
+    }
 }
 
 fn has_ended(entry: &Entry) -> bool {

@@ -6,6 +6,7 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
     CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
 };
+use martlet_protocol::VersionId;
 use martlet_protocol::entry::{Attributes, ETag, Object};
 use martlet_protocol::limits::USER_METADATA_BYTES_MAX;
 use martlet_proxy::ReadAfter;
@@ -20,6 +21,8 @@ use crate::tags;
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 const WEBSITE_REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
 const TAGGING: HeaderName = HeaderName::from_static("x-amz-tagging");
+/// Which version of its key an object is.
+pub(crate) const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
 const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 const STAMP: HeaderName = HeaderName::from_static("x-martlet-stamp");
 
@@ -145,6 +148,9 @@ pub(crate) fn object_headers(object: &Object, token: ReadAfter) -> HeaderMap {
     if let Some(class) = class.and_then(|class| HeaderValue::from_str(class).ok()) {
         headers.insert(STORAGE_CLASS, class);
     }
+    if let Some(version) = object.version {
+        headers.insert(VERSION_ID, version_header(version.name()));
+    }
     if !attributes.tags.is_empty() {
         headers.insert(TAGGING_COUNT, attributes.tags.len().into());
     }
@@ -156,6 +162,16 @@ pub(crate) fn validators(headers: &mut HeaderMap, object: &Object) {
     let etag = HeaderValue::try_from(format!("\"{}\"", object.etag));
     headers.insert(ETAG, etag.expect("hexadecimal digits are a header value"));
     headers.insert(LAST_MODIFIED, http_date(object.modified_ms));
+}
+
+/// A version id as headers say it.
+pub(crate) fn version_header(version: VersionId) -> HeaderValue {
+    HeaderValue::try_from(version.to_string()).expect("letters and digits are a header value")
+}
+
+/// The version id of an object as replies say it: none in a bucket that keeps no versions.
+pub(crate) fn wire_version(object: &Object) -> Option<String> {
+    object.version.map(|version| version.name().to_string())
 }
 
 /// What the client has now seen or written, for it to read after.
@@ -188,7 +204,7 @@ fn whole_seconds(ms: u64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-fn http_date(ms: u64) -> HeaderValue {
+pub(crate) fn http_date(ms: u64) -> HeaderValue {
     let time = whole_seconds(ms);
     let weekday = &time.weekday().to_string()[..3];
     let month = &time.month().to_string()[..3];
@@ -227,6 +243,7 @@ mod tests {
             checksums: Vec::new(),
             upload: None,
             body: Body::Empty,
+            version: None,
         }
     }
 

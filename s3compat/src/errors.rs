@@ -5,16 +5,18 @@
 
 use std::fmt;
 
-use http::header::{CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, LAST_MODIFIED, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use martlet_protocol::ErrorKind;
+use martlet_protocol::{ErrorKind, VersionId};
 use martlet_proxy::Error;
 use s3s::{S3Error, S3ErrorCode, s3_error};
 
+use crate::attributes::{VERSION_ID, http_date, version_header};
 use crate::auth::Refusal;
 use crate::decode::BodyError;
 use crate::door::DETAIL;
 
+const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 /// Seconds after which a client may try again what was refused for the moment.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 /// s3s sends an error's own headers instead of those it would have made: so they go along.
@@ -42,6 +44,10 @@ fn request_error(error: &Error) -> S3Error {
             s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty")
         }
         Error::NoSuchKey => s3_error!(NoSuchKey, "The specified key does not exist."),
+        Error::NoSuchVersion => s3_error!(NoSuchVersion, "The specified version does not exist."),
+        Error::DeleteMarker { version, modified_ms, was_asked_for } => {
+            delete_marker(*version, *modified_ms, *was_asked_for)
+        }
         Error::NoSuchUpload => s3_error!(
             NoSuchUpload,
             "The specified upload does not exist. It may have been aborted or completed."
@@ -81,6 +87,26 @@ fn request_error(error: &Error) -> S3Error {
         }
         _ => S3Error::with_message(S3ErrorCode::InvalidRequest, message),
     }
+}
+
+/// 404 where the current version says that there is no object; 405 of one that was asked for by name:
+/// it can only be deleted.
+fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S3Error {
+    let mut error = if was_asked_for {
+        s3_error!(MethodNotAllowed, "The specified method is not allowed against this resource.")
+    } else {
+        s3_error!(NoSuchKey, "The specified key does not exist.")
+    };
+    let mut headers = headers([
+        (DELETE_MARKER, HeaderValue::from_static("true")),
+        (VERSION_ID, version_header(version)),
+    ]);
+    if was_asked_for {
+        headers.insert(ALLOW, HeaderValue::from_static("DELETE"));
+        headers.insert(LAST_MODIFIED, http_date(modified_ms));
+    }
+    error.set_headers(headers);
+    error
 }
 
 /// 412, with the header that did not hold.
@@ -173,6 +199,22 @@ mod tests {
 
     use super::*;
 
+    fn marker(was_asked_for: bool) -> Error {
+        Error::DeleteMarker { version: VersionId::Null, modified_ms: 0, was_asked_for }
+    }
+
+    #[test]
+    fn a_delete_marker_is_told_in_headers() {
+        for was_asked_for in [true, false] {
+            let error = s3_error(marker(was_asked_for));
+            let headers = error.headers().unwrap();
+            assert_eq!(headers[DELETE_MARKER], "true");
+            assert_eq!(headers[VERSION_ID], "null");
+            assert_eq!(headers.contains_key(ALLOW), was_asked_for);
+            assert_eq!(headers.contains_key(LAST_MODIFIED), was_asked_for);
+        }
+    }
+
     fn status_and_code(error: Error) -> (u16, String) {
         let error = s3_error(error);
         (error.status_code().unwrap().as_u16(), error.code().as_str().to_owned())
@@ -183,6 +225,9 @@ mod tests {
         let cases = [
             (Error::NoSuchBucket, 404, "NoSuchBucket"),
             (Error::NoSuchKey, 404, "NoSuchKey"),
+            (Error::NoSuchVersion, 404, "NoSuchVersion"),
+            (marker(false), 404, "NoSuchKey"),
+            (marker(true), 405, "MethodNotAllowed"),
             (Error::NoSuchUpload, 404, "NoSuchUpload"),
             (Error::BucketExists { owner: "x".into() }, 409, "BucketAlreadyExists"),
             (Error::BucketNotEmpty, 409, "BucketNotEmpty"),

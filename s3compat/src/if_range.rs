@@ -52,6 +52,7 @@ mod tests {
             checksums: Vec::new(),
             upload: None,
             body: Body::Empty,
+            version: None,
         };
         let tag = "ab".repeat(16);
         for (text, is_it) in [

@@ -59,7 +59,12 @@ async fn put(node: &StorageNode, name: &str, bytes: &Bytes) {
             bytes.chunks(1 << 17).map(|piece| Ok(bytes.slice_ref(piece))).collect();
         let body = futures::stream::iter(pieces).boxed();
         let extents = vec![node.write_extent(DEVICE, new, body).await.unwrap()];
-        let manifest = Manifest { policy: PolicyId(0), extents, parts: Vec::new() };
+        let manifest = Manifest {
+            policy: PolicyId(0),
+            extents,
+            parts: Vec::new(),
+            part_checksums: Vec::new(),
+        };
         write(name, object(bytes.len(), Body::Extents(manifest)))
     };
     assert_eq!(node.write(DEVICE, write).await.unwrap(), WriteReply::Stored);

@@ -108,7 +108,7 @@ def test_the_list_that_there_is(s3, bucket):
         s3.get_object_acl(Bucket=bucket, Key="missing")
 
 
-def test_what_is_true_of_every_bucket(s3, bucket):
+def test_what_is_true_of_every_new_bucket(s3, bucket):
     found = s3.get_bucket_versioning(Bucket=bucket)
     assert "Status" not in found and "MFADelete" not in found
     assert s3.get_bucket_request_payment(Bucket=bucket)["Payer"] == "BucketOwner"

@@ -115,6 +115,7 @@ fn entry(n: u64, buckets: u64) -> EntryWrite {
         checksums: Vec::new(),
         upload: None,
         body: Body::Empty,
+        version: None,
     };
     let value = Value::Object(Box::new(object));
     let order = Stamp::at_ms(SystemClock.now_ms());

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::Value;
 use crate::consistency::Level;
 use crate::id::{BucketId, PolicyId};
-use crate::settings::Settings;
+use crate::settings::{Setting, Settings};
+use crate::version::VersioningSetting;
 
 /// A bucket, as the root bucket holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,13 @@ pub struct Bucket {
     pub consistency: Level,
     /// What was set about it: one document for each sub-resource.
     pub settings: Settings,
+}
+
+impl Bucket {
+    /// Whether it keeps the versions of its objects, and since when.
+    pub fn versioning(&self) -> VersioningSetting {
+        VersioningSetting::of(self.settings.get(Setting::Versioning))
+    }
 }
 
 /// Whether a bucket takes writes.
@@ -111,7 +119,6 @@ mod tests {
     use super::*;
     use crate::entry::{Entry, VERSION_BEFORE_LEVELS, VERSION_BEFORE_SETTINGS};
     use crate::id::WriteId;
-    use crate::settings::Setting;
     use crate::stamp::{Stamp, WriterId};
 
     fn entry(consistency: Level, settings: Settings) -> Entry {

@@ -15,6 +15,7 @@ mod listing;
 mod registers;
 mod sums;
 mod terms;
+mod versions;
 mod votes;
 
 use bytes::Bytes;
@@ -37,6 +38,7 @@ use crate::term::Term;
 pub async fn all(backend: &dyn Backend, device: DeviceId) {
     registers::all(backend, device).await;
     listing::all(backend, device).await;
+    versions::all(backend, device).await;
     buckets::all(backend, device).await;
     extents::all(backend, device).await;
     hints::all(backend, device).await;
@@ -62,11 +64,17 @@ fn object(body: Body) -> Value {
         checksums: Vec::new(),
         upload: None,
         body,
+        version: None,
     }))
 }
 
 fn in_extents(extents: Vec<ExtentRef>) -> Body {
-    Body::Extents(Manifest { policy: PolicyId(0), extents, parts: Vec::new() })
+    Body::Extents(Manifest {
+        policy: PolicyId(0),
+        extents,
+        parts: Vec::new(),
+        part_checksums: Vec::new(),
+    })
 }
 
 /// A plain write of an empty object.

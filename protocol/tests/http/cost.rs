@@ -50,6 +50,7 @@ async fn what_a_hop_costs() {
         checksums: Vec::new(),
         upload: None,
         body: Body::Inline { crc32c: 0 },
+        version: None,
     }));
     put.inline = Some(Bytes::from(vec![7; 4096]));
     measured("write 4 KiB", CALLS, "ms", 1e3, async || {

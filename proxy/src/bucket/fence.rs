@@ -49,7 +49,7 @@ impl Inner {
 
     /// Tells every device of the index which generation of a bucket it takes. Complete once a
     /// quorum of each set of every shard holds it; whether all devices do.
-    pub(super) async fn fence(&self, bucket: &Bucket, open: bool) -> Result<bool> {
+    pub(crate) async fn fence(&self, bucket: &Bucket, open: bool) -> Result<bool> {
         let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
         loop {
             let place = self.place_at(index_placement(bucket.id, Shard(0)))?;
@@ -102,7 +102,7 @@ impl Inner {
 
     /// Refuses unless every device says that it keeps nothing of a bucket for others.
     pub(super) async fn check_no_hints(&self, bucket: &Bucket) -> Result<()> {
-        for kind in [RegisterKind::Object, RegisterKind::Upload, RegisterKind::Part] {
+        for kind in RegisterKind::ALL {
             self.check_nothing_kept(Paths::all(bucket, kind)).await?;
         }
         Ok(())

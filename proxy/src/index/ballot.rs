@@ -9,9 +9,11 @@ use martlet_protocol::backend::{Backend, PromiseReply, RegisterView};
 use martlet_protocol::entry::Entry;
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{Error, RegisterKey, Result, Stamp};
+use martlet_protocol::{Error, RegisterKey, RegisterKind, Result, Stamp};
+use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
+use super::judge::{ByView, Judge, Round};
 use super::place::{Calls, Place, Role};
 use super::verdicts::{Verdicts, put};
 use super::{Failed, Intent, Landed, Proposal, ROUNDS, Step, entry_write, unknown_outcome, winner};
@@ -34,9 +36,19 @@ impl Inner {
         intent: Intent<'_>,
         evaluate: &mut (dyn FnMut(&RegisterView) -> crate::Result<Step> + Send),
     ) -> Result<Landed, Failed> {
-        let _turn = self.ballots.lock(intent.key).await;
+        self.decide_by(intent, Stamp::ZERO, &mut ByView(evaluate)).await
+    }
+
+    /// The same, above a floor, by a judge who may write beside the register.
+    pub(crate) async fn decide_by(
+        &self,
+        intent: Intent<'_>,
+        mut floor: Stamp,
+        judge: &mut dyn Judge,
+    ) -> Result<Landed, Failed> {
+        let _turn = self.turn(intent.key).await;
         let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
-        let (mut maybe_written, mut failure, mut floor) = (false, None, Stamp::ZERO);
+        let (mut maybe_written, mut failure) = (false, None);
         for round in 0..ROUNDS {
             if round > 0 && !back_off(round, deadline).await {
                 break;
@@ -54,27 +66,20 @@ impl Inner {
                 Err(error) if self.has_moved_on_after(&place, Some(&error)).await => continue,
                 Err(error) => return Err(clean(error)),
             };
-            let own = view.entry.as_ref().filter(|entry| entry.write_id == intent.write_id);
-            // A write of these rounds or of those before: from now on nobody can say that it isn't there.
-            maybe_written |= own.is_some();
-            let proposal = match own {
-                Some(own) if agree => return Ok(Landed::At(own.order)),
-                Some(own) => Proposal::again(own.value.clone(), view.inline.clone()),
-                None if maybe_written && agree => break,
-                None if maybe_written => {
+            let round = Round { intent, place: &place, ballot, view: &view };
+            let proposal = match weigh(round, agree, &mut maybe_written, judge).await {
+                Next::Propose(proposal) => proposal,
+                Next::Again(above) => {
+                    floor = floor.max(above);
+                    continue;
+                }
+                Next::Finish => {
                     self.finish(&place, intent, ballot, view).await;
                     continue;
                 }
-                None => match evaluate(&view) {
-                    // What is found needs no round of its own if it is overwritten.
-                    Ok(Step::Write(proposal)) => proposal,
-                    _ if !agree => {
-                        self.finish(&place, intent, ballot, view).await;
-                        continue;
-                    }
-                    Ok(Step::Keep) => return Ok(Landed::Kept(view)),
-                    Err(error) => return Err(Failed::clean(error)),
-                },
+                Next::GiveUp => break,
+                Next::Keep => return Ok(Landed::Kept(view)),
+                Next::End(end) => return end,
             };
             let write = entry_write(intent, place.term, (ballot, WriteMode::Accept), proposal);
             intent.claim();
@@ -96,6 +101,15 @@ impl Inner {
             return Err(Failed::unknown(failure.unwrap_or_else(unknown_outcome)));
         }
         Err(Failed::contended())
+    }
+
+    /// The latch of a register. Those beside a head have none: their ballots, which only settle what
+    /// replicas differ on, may be in the middle of the head's.
+    async fn turn(&self, key: &RegisterKey) -> Option<MutexGuard<'_, ()>> {
+        match key.kind {
+            RegisterKind::Version => None,
+            _ => Some(self.ballots.lock(key).await),
+        }
     }
 
     /// What a round that no replica took comes to: another one, above what was met; or the end. What an
@@ -171,6 +185,54 @@ impl Inner {
             let error = verdicts.into_error();
             tracing::debug!(%error, "a write of another could not be finished");
         }
+    }
+}
+
+/// How a round goes on after its promise.
+enum Next {
+    Propose(Proposal),
+    /// What was found is given the ballot first.
+    Finish,
+    /// Another round, above this.
+    Again(Stamp),
+    /// Nothing is written.
+    Keep,
+    End(Result<Landed, Failed>),
+    /// Nobody can tell what became of an earlier round.
+    GiveUp,
+}
+
+async fn weigh(
+    round: Round<'_>,
+    agree: bool,
+    maybe_written: &mut bool,
+    judge: &mut dyn Judge,
+) -> Next {
+    let Round { view, intent, .. } = round;
+    let own = view.entry.as_ref().filter(|entry| entry.write_id == intent.write_id);
+    if let Some(own) = own {
+        // A write of these rounds or of those before: from now on nobody can say that it isn't there.
+        *maybe_written = true;
+        judge.found(own);
+        if agree {
+            return Next::End(Ok(Landed::At(own.order)));
+        }
+        return Next::Propose(Proposal::again(own.value.clone(), view.inline.clone()));
+    }
+    if !agree && (*maybe_written || judge.needs_agreement()) {
+        return Next::Finish;
+    }
+    if *maybe_written {
+        return Next::GiveUp;
+    }
+    match judge.judge(round).await {
+        // What is found needs no round of its own if it is overwritten.
+        Ok(Step::Write(proposal)) => Next::Propose(proposal),
+        Ok(Step::Above(above)) => Next::Again(above),
+        Ok(Step::Fenced) => Next::End(Ok(Landed::Fenced)),
+        _ if !agree => Next::Finish,
+        Ok(Step::Keep) => Next::Keep,
+        Err(error) => Next::End(Err(Failed::clean(error))),
     }
 }
 

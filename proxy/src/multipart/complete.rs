@@ -135,6 +135,16 @@ fn checksum_of(upload: &Upload, chosen: &[Box<Part>]) -> Result<Option<Checksum>
     Ok(Some(Checksum { algorithm, kind, value }))
 }
 
+/// The checksums of the chosen parts by the algorithm that the upload announced, if all have one.
+fn part_checksums_of(upload: &Upload, chosen: &[Box<Part>]) -> Vec<Vec<u8>> {
+    let Some((algorithm, _)) = upload.checksum else { return Vec::new() };
+    let value = |part: &Part| {
+        let found = part.checksums.iter().find(|sum| sum.algorithm == algorithm);
+        found.map(|sum| sum.value.clone())
+    };
+    chosen.iter().map(|part| value(part)).collect::<Option<_>>().unwrap_or_default()
+}
+
 impl Inner {
     async fn complete_open(
         self: &Arc<Self>,
@@ -285,6 +295,7 @@ impl Inner {
             policy: upload.policy,
             extents: Vec::new(),
             parts: chosen.iter().map(|part| part.size).collect(),
+            part_checksums: part_checksums_of(upload, chosen),
         };
         for part in chosen {
             if let Body::Extents(body) = &part.body {
@@ -314,6 +325,7 @@ impl Inner {
             checksums: checksum.into_iter().collect(),
             upload: Some(upload.id),
             body,
+            version: None,
         };
         Ok((object, unclaimed))
     }

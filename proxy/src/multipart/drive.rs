@@ -16,7 +16,7 @@ use martlet_protocol::entry::{
     Body, ETag, Entry, KeyCondition, Object, Upload, UploadState, Value,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{Level, Stamp, UploadId, WriteId};
+use martlet_protocol::{Level, Stamp, UploadId, Version, WriteId};
 
 use super::Place;
 use crate::api::{WriteConditions, Written};
@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::put::object_of;
 use crate::store::Inner;
+use crate::versions::New;
 
 /// How often one that is overtaken decides anew.
 const TURNS: usize = 8;
@@ -70,9 +71,9 @@ pub(super) enum Driver {
 
 /// The order of the object at a key, if it is that of an upload: by the write that was decided, or by
 /// one that has only changed what is said of it since.
-fn written_by(view: &RegisterView, upload: UploadId) -> Option<Stamp> {
-    object_of(view).filter(|object| object.upload == Some(upload))?;
-    view.entry.as_ref().map(|entry| entry.order)
+fn written_by(view: &RegisterView, upload: UploadId) -> Option<(Stamp, Option<Version>)> {
+    let object = object_of(view).filter(|object| object.upload == Some(upload))?;
+    view.entry.as_ref().map(|entry| (entry.order, object.version))
 }
 
 fn nobody_can_tell() -> Error {
@@ -100,7 +101,7 @@ impl Inner {
             let decision =
                 Decision { write_id: *write_id, order: *order, object, condition, driver };
             let turn = match (Box::pin(self.write_object(place, decision)).await, driver) {
-                (Ok(Some(stamp)), _) => return self.completed(place, decision, stamp).await,
+                (Ok(Some(written)), _) => return self.completed(place, decision, written).await,
                 (
                     Ok(None) | Err(Error::PreconditionFailed(_) | Error::NoSuchKey),
                     Driver::Another,
@@ -126,7 +127,7 @@ impl Inner {
         self: &Arc<Self>,
         place: &Place<'_>,
         decision: Decision<'_>,
-        stamp: Stamp,
+        (stamp, version): (Stamp, Option<Version>),
     ) -> Result<Driven> {
         let Decision { write_id, object, .. } = decision;
         let completed = UploadState::Completed { write_id, etag: object.etag };
@@ -134,7 +135,8 @@ impl Inner {
         if let Err(error) = self.free_parts(place, &object.body).await {
             tracing::warn!(upload = %place.id, %error, "parts of a completed upload are left behind");
         }
-        Ok(Driven::Completed(Box::new(Written { object: object.clone(), stamp })))
+        let object = Object { version, ..object.clone() };
+        Ok(Driven::Completed(Box::new(Written { object, stamp })))
     }
 
     /// Takes the turn for a decision of another: from now on that one can't tell any more whether the
@@ -217,10 +219,11 @@ impl Inner {
         &self,
         place: &Place<'_>,
         decision: Decision<'_>,
-    ) -> Result<Option<Stamp>> {
+    ) -> Result<Option<(Stamp, Option<Version>)>> {
         let Decision { write_id, order, object, condition, driver } = decision;
         let key = place.object_register();
         let conditions = WriteConditions::from_key_condition(condition);
+        let value = &Value::Object(Box::new(object.clone()));
         let mut bucket = place.bucket.clone();
         for _ in 0..2 {
             let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
@@ -228,26 +231,36 @@ impl Inner {
             let level = place.level();
             let intent =
                 Intent { key: &key, write_id, generation, commit_by_ms, level, claim: None };
-            let mut evaluate = |view: &RegisterView| {
+            let mut check = |view: &RegisterView| {
                 // Its order says little about when it came: the order of an old write may rise.
                 let newer = view
                     .entry
                     .as_ref()
                     .is_some_and(|entry| entry.order > order && !driver.followed(entry));
                 if newer {
-                    return Ok(Step::Keep);
+                    return Ok(false);
                 }
                 conditions.check(object_of(view))?;
-                Ok(Step::Write(Proposal::of(Value::Object(Box::new(object.clone())))))
+                Ok(true)
             };
-            let mut decided = self.decide(intent, &mut evaluate).await;
+            let mut decided = if bucket.versioning().state.keeps_versions() {
+                let new = New { value, inline: None };
+                self.append(&bucket, intent, new, &mut check).await
+            } else {
+                let mut evaluate = |view: &RegisterView| {
+                    let goes_ahead = check(view)?;
+                    let write = || Step::Write(Proposal::of(value.clone()));
+                    Ok(if goes_ahead { write() } else { Step::Keep })
+                };
+                self.decide(intent, &mut evaluate).await.map(|landed| (landed, None))
+            };
             if !conditions.is_empty() {
                 decided = decided.map_err(Failed::of_conditions);
             }
             match decided? {
-                Landed::At(stamp) => return Ok(Some(stamp)),
-                Landed::Kept(view) => return Ok(written_by(&view, place.id)),
-                Landed::Fenced => bucket = self.refreshed(place.name, &bucket).await?,
+                (Landed::At(stamp), version) => return Ok(Some((stamp, version))),
+                (Landed::Kept(view), _) => return Ok(written_by(&view, place.id)),
+                (Landed::Fenced, _) => bucket = self.refreshed(place.name, &bucket).await?,
             }
         }
         Err(busy())
@@ -277,6 +290,7 @@ impl Inner {
             checksums: Vec::new(),
             upload: Some(upload.id),
             body: Body::Empty,
+            version: None,
         };
         Ok(Written { object, stamp: view.entry.map_or(Stamp::ZERO, |entry| entry.order) })
     }

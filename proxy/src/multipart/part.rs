@@ -11,7 +11,7 @@ use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
 use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, UploadId, WriteId};
 
 use super::{Listed, Place, info};
-use crate::api::{CopyPart, Incoming, PartPage, WrittenPart};
+use crate::api::{CopyPart, Incoming, ObjectName, PartPage, WrittenPart};
 use crate::bucket::busy;
 use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed};
@@ -297,7 +297,9 @@ impl ObjectStore {
         part_number(number)?;
         let inner = self.inner();
         let place = inner.place(bucket, key, upload).await?;
-        let body = inner.source_of(&copy.source, &copy.source_conditions, copy.selection).await?;
+        let (from, key) = &copy.source;
+        let source = (&**from, ObjectName { key, version: copy.source_version });
+        let body = inner.source_of(source, &copy.source_conditions, copy.selection).await?;
         inner.put_part(&place, number, body).await
     }
 

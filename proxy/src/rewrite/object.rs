@@ -14,22 +14,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::entry::{Body, Bucket, ETag, Manifest, Object, Value};
+use martlet_protocol::backend::Want;
+use martlet_protocol::entry::{Body, Bucket, ETag, Entry, Manifest, Object};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
-use martlet_protocol::{Level, PolicyId, RegisterKind, WriteId};
+use martlet_protocol::{Level, PolicyId, RegisterKind, Stamp, VersionId, WriteId};
 
 use super::pace::Attempt;
 use crate::api::Incoming;
 use crate::bucket::busy;
 use crate::digest::md5_of_md5s;
 use crate::error::{Error, Result};
-use crate::index::{Failed, Intent, Landed, Proposal, Step};
+use crate::index::{Failed, Intent, Landed};
 use crate::ingest::{Destination, Ingested};
 use crate::put::{Site, object_of};
 use crate::store::Inner;
 use crate::unclaimed::Unclaimed;
+use crate::versions::Revision;
 use crate::walk::Paths;
 
 /// What became of an object.
@@ -81,11 +82,13 @@ impl Inner {
     pub(super) async fn rewrite_object(
         self: &Arc<Self>,
         bucket: &str,
-        key: &str,
+        (key, version): (&str, VersionId),
         attempt: &Arc<Attempt>,
     ) -> Result<Outcome> {
         let site = self.site(bucket, key).await?;
-        let view = self.read(&site.key, Want::Entry, Level::Strict).await?;
+        let how = (Want::Entry, Level::Strict);
+        let head = self.read(&site.key, how.0, how.1).await?;
+        let view = self.view_of(&site.key, head, Some(version), how).await?;
         let (Some(entry), Some(object)) = (&view.entry, object_of(&view)) else {
             return Ok(Outcome::InPlace);
         };
@@ -105,9 +108,9 @@ impl Inner {
         };
         let mut fresh = Fresh::default();
         let body = self.body_anew(object, to, &mut fresh, attempt).await?;
-        let value = Value::Object(Box::new(Object { body, ..object.clone() }));
         self.check_nothing_kept(register_of(&site)).await?;
-        self.replace(site, entry.write_id, (write_id, commit_by_ms), value, &fresh).await
+        let read = (version, entry.write_id);
+        self.replace(site, read, (write_id, commit_by_ms), &body, &fresh).await
     }
 
     /// Writes the bytes of an object anew, checked against its tag.
@@ -124,7 +127,7 @@ impl Inner {
             return Err(differs("is not as long as it should be"));
         }
         let mut manifest =
-            Manifest { policy: to.policy, extents: Vec::new(), parts: before.parts.clone() };
+            Manifest { extents: Vec::new(), policy: to.policy, ..Manifest::clone(&before) };
         let mut md5s = Vec::new();
         for range in pieces(object.size, &before.parts) {
             let (size, offset) = (range.end - range.start, range.start);
@@ -144,25 +147,37 @@ impl Inner {
         Ok(body)
     }
 
-    /// Puts `value` in the place of the write `read`, if that is still there.
+    /// Puts `body` in the place of that of the version and write `read`, if that is still there.
     async fn replace(
         &self,
         mut site: Site<'_>,
-        read: WriteId,
+        (version, read): (VersionId, WriteId),
         (write_id, commit_by_ms): (WriteId, u64),
-        value: Value,
+        body: &Body,
         fresh: &Fresh,
     ) -> Result<Outcome> {
-        let mut evaluate = |view: &RegisterView| {
-            let is_there = view.entry.as_ref().is_some_and(|entry| entry.write_id == read);
-            Ok(if is_there { Step::Write(Proposal::of(value.clone())) } else { Step::Keep })
+        let mut change = |entry: &Entry, object: &Object| {
+            let is_there = entry.write_id == read;
+            Ok(is_there.then(|| Object { body: body.clone(), ..object.clone() }))
         };
         for _ in 0..2 {
             let claim = Some(&fresh.claim);
             let intent = Intent { claim, ..site.intent(write_id, commit_by_ms) };
-            match self.decide(intent, &mut evaluate).await {
+            let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
+            let mut revision = Revision::new(self, Some(version), &mut change, false);
+            match self.decide_by(intent, floor, &mut revision).await {
                 Ok(Landed::At(_)) => return Ok(Outcome::Moved),
-                Ok(Landed::Kept(_)) => {
+                // What is beside the head names what was written anew.
+                Ok(_) | Err(_) if revision.is_beside => {
+                    fresh.claim.store(true, Ordering::Release);
+                    return Err(unsettled());
+                }
+                Ok(Landed::Kept(_))
+                | Err(Failed {
+                    error: Error::NoSuchKey | Error::NoSuchVersion | Error::DeleteMarker { .. },
+                    maybe_written: false,
+                    ..
+                }) => {
                     fresh.release();
                     return Ok(Outcome::Overtaken);
                 }
@@ -220,6 +235,10 @@ fn is_of(etag: ETag, md5s: &[[u8; 16]]) -> bool {
 fn unchecked(bytes: martlet_protocol::ByteStream) -> Incoming {
     let expected = Box::new(|| Ok(Vec::new()));
     Incoming { bytes, size: None, md5: None, compute: Vec::new(), expected }
+}
+
+fn unsettled() -> Error {
+    martlet_protocol::Error::unavailable("nobody can tell whether the version was moved").into()
 }
 
 fn differs(how: &str) -> Error {

@@ -134,6 +134,7 @@ async fn m1_a_copy_is_there_whole_or_not_at_all_for_everyone() {
     at_every_call(Some(&old), Some(&new), |store| async move {
         let copy = CopyObject {
             source: ("b".into(), "source".into()),
+            source_version: None,
             source_conditions: ReadConditions::default(),
             attributes: None,
             tags: None,

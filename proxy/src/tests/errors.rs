@@ -161,6 +161,7 @@ async fn copies() {
     at_every_call(Some(old()), async |store, _| {
         let copy = CopyObject {
             source: ("b".into(), "key".into()),
+            source_version: None,
             source_conditions: ReadConditions::default(),
             attributes: Some(martlet_protocol::entry::Attributes::default()),
             tags: None,

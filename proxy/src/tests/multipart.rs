@@ -282,6 +282,7 @@ async fn parts_are_copied_and_listed() {
     let upload = begin(&harness, "key").await;
     let copy = CopyPart {
         source: ("b".into(), "source".into()),
+        source_version: None,
         source_conditions: ReadConditions::default(),
         selection: Selection::From { first: 50_000, last: Some(149_999) },
     };

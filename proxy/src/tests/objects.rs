@@ -20,9 +20,10 @@ fn extent_max() -> usize {
     usize::try_from(EXTENT_BYTES_MAX).unwrap()
 }
 
-fn copy_of(key: &str) -> CopyObject {
+pub(super) fn copy_of(key: &str) -> CopyObject {
     CopyObject {
         source: ("b".into(), key.into()),
+        source_version: None,
         source_conditions: ReadConditions::default(),
         attributes: None,
         tags: None,

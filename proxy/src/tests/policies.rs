@@ -130,6 +130,7 @@ async fn a_copy_goes_where_it_asks_and_not_where_its_source_lies() {
     let copy = |to: &'static str, storage_class: Option<&str>| {
         let copy = CopyObject {
             source: ("b".into(), "k".into()),
+            source_version: None,
             source_conditions: ReadConditions::default(),
             attributes: None,
             tags: None,

@@ -3,6 +3,7 @@
 
 mod races;
 mod rig;
+mod versions;
 
 use std::time::Duration;
 

@@ -48,6 +48,10 @@ impl Paths {
                 let key = &name[..name.len().saturating_sub(UPLOAD_TAIL_BYTES)];
                 shard_of(key, count(all))
             }
+            (all, RegisterKind::Version) => {
+                let key = RegisterKey::version_of(&name).map_or(&name[..], |(key, _)| key);
+                shard_of(key, count(all))
+            }
             (all, RegisterKind::Object | RegisterKind::Part) => shard_of(&name, count(all)),
         };
         RegisterKey { bucket: self.bucket, shard, kind: self.kind, name }
@@ -66,7 +70,7 @@ pub(crate) fn text(name: Bytes) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::{Level, PolicyId, UploadId};
+    use martlet_protocol::{Level, PolicyId, UploadId, VersionId};
 
     use super::*;
 
@@ -90,6 +94,9 @@ mod tests {
             let upload = RegisterKey::upload(bucket.id, 32, key, UploadId([0; 16]));
             let paths = Paths::all(&bucket, RegisterKind::Upload);
             assert_eq!(paths.register(upload.name.clone()), upload);
+            let version = RegisterKey::version(&object, VersionId::Null);
+            let paths = Paths::all(&bucket, RegisterKind::Version);
+            assert_eq!(paths.register(version.name.clone()), version);
         }
         let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "name");
         assert_eq!(Paths::root("").register(root.name.clone()), root);

@@ -10,7 +10,9 @@ use martlet_protocol::backend::Presence;
 use martlet_protocol::entry::{Body, Entry, Value};
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
-use martlet_protocol::{BucketId, DeviceId, ExtentId, PolicyId, RegisterKey, UploadId};
+use martlet_protocol::{
+    BucketId, DeviceId, ExtentId, PolicyId, RegisterKey, RegisterKind, UploadId,
+};
 
 use super::Census;
 use crate::cluster::Cluster;
@@ -94,7 +96,9 @@ impl Census<'_> {
         self.wait().await;
         let mut wants = Wants::of(self.cluster);
         for Named { key, id, .. } in self.missing_everywhere(missing).await {
-            let name = String::from_utf8_lossy(&key.name).into_owned();
+            let of_version = RegisterKey::version_of(&key.name).map(|(object, _)| object);
+            let of_version = of_version.filter(|_| key.kind == RegisterKind::Version);
+            let name = String::from_utf8_lossy(of_version.unwrap_or(&key.name)).into_owned();
             if wants.has(key.bucket, &name, None, id).await {
                 self.report.lost += 1;
                 self.report.extents.missing += 1;

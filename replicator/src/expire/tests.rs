@@ -125,6 +125,7 @@ fn decided() -> UploadState {
         checksums: Vec::new(),
         upload: None,
         body: Body::Empty,
+        version: None,
     };
     UploadState::Completing {
         write_id: WriteId::random(),

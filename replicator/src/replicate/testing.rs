@@ -141,7 +141,12 @@ impl Many {
     pub(crate) async fn commit(&self, key: &str, extents: Vec<ExtentRef>) {
         self.commit_body(
             key,
-            Body::Extents(Manifest { policy: POLICY, extents, parts: Vec::new() }),
+            Body::Extents(Manifest {
+                policy: POLICY,
+                extents,
+                parts: Vec::new(),
+                part_checksums: Vec::new(),
+            }),
         )
         .await;
     }

@@ -189,6 +189,7 @@ pub(crate) fn write(key: &RegisterKey, order: Stamp, size: u64, body: Body) -> E
         checksums: Vec::new(),
         upload: None,
         body,
+        version: None,
     };
     let value = Value::Object(Box::new(object));
     EntryWrite {

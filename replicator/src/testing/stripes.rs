@@ -119,7 +119,12 @@ impl Many {
 
     /// An object that wants coded extents, on its primaries.
     pub(crate) async fn commit_coded(&self, key: &str, extents: Vec<ExtentRef>) {
-        let body = Body::Extents(Manifest { policy: CODED, extents, parts: Vec::new() });
+        let body = Body::Extents(Manifest {
+            policy: CODED,
+            extents,
+            parts: Vec::new(),
+            part_checksums: Vec::new(),
+        });
         self.commit_body(key, body).await;
     }
 

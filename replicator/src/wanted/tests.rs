@@ -6,7 +6,7 @@ use martlet_protocol::backend::{BucketFence, EntryWrite, NewExtent};
 use martlet_protocol::entry::{Bucket, BucketState, Manifest, Value};
 use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT};
-use martlet_protocol::{Backend, WriteId};
+use martlet_protocol::{Backend, VersionId, WriteId};
 
 use super::*;
 use crate::testing::POLICY;
@@ -40,7 +40,15 @@ async fn extent(world: &Many, key: &RegisterKey) -> (Body, ExtentId) {
         };
         extents = vec![world.memory(device).write_extent(device, new, body).await.unwrap()];
     }
-    (Body::Extents(Manifest { policy: POLICY, extents, parts: Vec::new() }), id)
+    (
+        Body::Extents(Manifest {
+            policy: POLICY,
+            extents,
+            parts: Vec::new(),
+            part_checksums: Vec::new(),
+        }),
+        id,
+    )
 }
 
 /// A new write of `key` with a body.
@@ -201,6 +209,42 @@ async fn what_a_hint_names_stays_until_it_is_delivered() {
     world.memory(handoff).forget_hint(handoff, &key, hint.entry.order).await.unwrap();
     sweep(&world, &mut swept).await;
     assert_eq!(copies(&world, hinted), 0);
+}
+
+/// A version that any primary, or anyone for them, holds beside the head of its key keeps its extents.
+#[tokio::test]
+async fn x3_what_a_version_beside_the_head_names_stays() {
+    let (world, key, _, id) = overwritten().await;
+    let primaries = world.primaries(&key);
+    let numbered = VersionId::Numbered { position: 7, write_id: WriteId::random() };
+    for (version, hinted) in [(numbered, false), (VersionId::Null, false), (numbered, true)] {
+        let beside = RegisterKey::version(&key, version);
+        let (body, kept) = extent(&world, &key).await;
+        let aside = object(&world, &beside, body);
+        if hinted {
+            world.keep_on(world.handoff(&key), &aside).await;
+        } else {
+            // One of them has it: the others may be about to.
+            world.write_on(&primaries[1..2], &aside).await;
+            assert_eq!(reclaim(&world).await.freed, 0, "{version}");
+            world.write_on(&primaries, &aside).await;
+        }
+        overwrite(&world, &key, &primaries).await;
+        world.clock.advance_ms(COMMIT_WINDOW_MS + GRACE_MS);
+        let mut swept = sweeper(&world);
+        sweep(&world, &mut swept).await;
+        reclaim(&world).await;
+        assert_eq!((copies(&world, id), copies(&world, kept)), (0, 4), "{version} {hinted}");
+        let mut gone = object(&world, &beside, Body::Empty);
+        gone.entry.value = Value::Tombstone;
+        if hinted {
+            world.keep_on(world.handoff(&key), &gone).await;
+        } else {
+            world.write_on(&primaries, &gone).await;
+        }
+        sweep(&world, &mut swept).await;
+        assert_eq!(copies(&world, kept), 0, "{version} {hinted}");
+    }
 }
 
 #[tokio::test]

@@ -215,7 +215,7 @@ async fn bad_requests_never_reach_an_operation() {
         ("GET", "/b/k", &[("x-h", &long_header)], "RequestHeaderSectionTooLarge"),
         ("DELETE", "/b?acl", &[], "NotImplemented"),
         ("PUT", "/b/k?renameObject", &[], "NotImplemented"),
-        ("GET", "/b/k?versionId=1", &[], "NotImplemented"),
+        ("PUT", "/b/k?versionId=1", &[], "NotImplemented"),
         ("GET", "/b?inventory", &[], "NotImplemented"),
         ("PATCH", "/b/k", &[], "MethodNotAllowed"),
         ("PUT", "/b/k", &[("x-amz-server-side-encryption", "AES256")], "NotImplemented"),

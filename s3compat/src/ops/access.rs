@@ -132,8 +132,17 @@ fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
 /// that is.
 pub(super) async fn conceal<T>(rights: Option<Rights>, outcome: S3Result<T>) -> S3Result<T> {
     match (rights, outcome) {
-        (Some(rights), Err(error)) if error.code() == &s3s::S3ErrorCode::NoSuchKey => {
-            if rights.may_list().await? { Err(error) } else { Err(denied()) }
+        (Some(rights), Err(error))
+            if matches!(
+                error.code(),
+                s3s::S3ErrorCode::NoSuchKey | s3s::S3ErrorCode::NoSuchVersion
+            ) =>
+        {
+            if rights.may_list().await? {
+                Err(error)
+            } else {
+                Err(denied())
+            }
         }
         (_, outcome) => outcome,
     }

@@ -3,7 +3,7 @@
 //! no other.
 
 use http::StatusCode;
-use martlet_proxy::{ReadConditions, Selection};
+use martlet_proxy::{ObjectName, ReadConditions, Selection};
 use s3s::dto::{
     AccessControlPolicy, BucketCannedACL, GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput,
     GetObjectAclOutput, Grant, Grantee, ObjectCannedACL, Permission, PutBucketAclInput,
@@ -11,7 +11,8 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{Operations, lenient, no_version, wire_owner};
+use super::versions::named;
+use super::{Operations, lenient, wire_owner};
 use crate::errors::{custom, s3_error};
 
 const PRIVATE: &str = "private";
@@ -68,9 +69,9 @@ impl Operations {
     }
 
     /// Refuses where there is no such object.
-    async fn check_object(&self, bucket: &str, key: &str) -> S3Result<()> {
+    async fn check_object(&self, bucket: &str, name: ObjectName<'_>) -> S3Result<()> {
         let conditions = ReadConditions::default();
-        let read = self.store.head(bucket, key, Selection::Whole, &conditions).await;
+        let read = self.store.head(bucket, name, Selection::Whole, &conditions).await;
         read.map(drop).map_err(s3_error)
     }
 
@@ -100,9 +101,9 @@ impl Operations {
         request: S3Request<GetObjectAclInput>,
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
+        let name = named(&input.key, input.version_id.as_deref())?;
         let owner = self.bucket_owner(&input.bucket).await?;
-        self.check_object(&input.bucket, &input.key).await?;
+        self.check_object(&input.bucket, name).await?;
         let (grants, owner) = (Some(grants(&owner)), Some(wire_owner(&owner)));
         Ok(S3Response::new(GetObjectAclOutput { grants, owner, request_charged: None }))
     }
@@ -113,9 +114,9 @@ impl Operations {
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
         lenient(&mut request).refuse_conditions()?;
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
+        let name = named(&input.key, input.version_id.as_deref())?;
         let owner = self.bucket_owner(&input.bucket).await?;
-        self.check_object(&input.bucket, &input.key).await?;
+        self.check_object(&input.bucket, name).await?;
         let canned = input.acl.as_ref().map(ObjectCannedACL::as_str);
         check(&owner, canned, input.access_control_policy.as_ref())?;
         Ok(S3Response::new(PutObjectAclOutput::default()))

@@ -1,9 +1,9 @@
-//! What is true of every bucket: no versions, no encryption, and its owner pays.
-//! `GetBucketVersioning`, `GetBucketEncryption`, `GetBucketRequestPayment`.
+//! What is true of every bucket: no encryption, and its owner pays. `GetBucketEncryption`,
+//! `GetBucketRequestPayment`.
 
 use s3s::dto::{
     GetBucketEncryptionInput, GetBucketEncryptionOutput, GetBucketRequestPaymentInput,
-    GetBucketRequestPaymentOutput, GetBucketVersioningInput, GetBucketVersioningOutput, Payer,
+    GetBucketRequestPaymentOutput, Payer,
 };
 use s3s::{S3Request, S3Response, S3Result};
 
@@ -15,15 +15,6 @@ impl Operations {
     /// Refuses where there is no such bucket.
     async fn check_bucket(&self, bucket: &str) -> S3Result<()> {
         self.store.bucket(bucket).await.map(drop).map_err(s3_error)
-    }
-
-    pub(super) async fn get_bucket_versioning(
-        &self,
-        request: S3Request<GetBucketVersioningInput>,
-    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-        self.check_bucket(&request.input.bucket).await?;
-        // A bucket that never had versions says nothing of them.
-        Ok(S3Response::new(GetBucketVersioningOutput::default()))
     }
 
     pub(super) async fn get_bucket_encryption(

@@ -10,8 +10,9 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{BareTags, Operations, ReplyStatus, lenient, limit, no_version, wire_count, wire_size};
-use crate::attributes::{stamp_headers, wire_class, wire_etag, wire_time};
+use super::versions::named;
+use super::{BareTags, Operations, ReplyStatus, lenient, limit, wire_count, wire_size};
+use crate::attributes::{stamp_headers, wire_class, wire_etag, wire_time, wire_version};
 use crate::checksums::{set_checksums, wire_kind};
 use crate::errors::s3_error;
 
@@ -43,12 +44,12 @@ impl Operations {
         let wanted = wanted(&request.headers)?;
         let wants = |attribute| wanted.contains(&attribute);
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
+        let name = named(&input.key, input.version_id.as_deref())?;
         let page = Page {
             after: limit(input.part_number_marker.or(Some(0)), usize::MAX, "part-number-marker")?,
             limit: limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?,
         };
-        let found = match self.store.parts(&input.bucket, &input.key, &lenient.conditions).await {
+        let found = match self.store.parts(&input.bucket, name, &lenient.conditions).await {
             Ok(found) => found,
             Err(Error::NotModified(_)) => {
                 let mut response = S3Response::new(GetObjectAttributesOutput::default());
@@ -67,6 +68,7 @@ impl Operations {
             object_parts: has_parts.then(|| parts(&found.parts, object, page)),
             object_size: wants(Attribute::Size).then(|| wire_size(object.size)),
             storage_class: wants(Attribute::Class).then(|| wire_class(class).into()),
+            version_id: wire_version(object),
             ..Default::default()
         };
         let token = self.store.token(&input.bucket, &input.key, found.stamp);
@@ -157,6 +159,7 @@ mod tests {
             checksums: Vec::new(),
             upload: None,
             body: Body::Empty,
+            version: None,
         }
     }
 

@@ -1,8 +1,9 @@
 //! CopyObject, and the source of a copy.
 
 use http::HeaderMap;
+use martlet_protocol::VersionId;
 use martlet_protocol::entry::ChecksumAlgorithm;
-use martlet_proxy::{CopyObject, Written};
+use martlet_proxy::{CopyObject, ObjectName, Written};
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, MetadataDirective,
     TaggingDirective,
@@ -10,10 +11,11 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::rights::Rights;
-use super::{Operations, lenient, no_version};
+use super::versions::version;
+use super::{Operations, lenient};
 use crate::attributes::{
     from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
-    wire_etag, wire_time,
+    wire_etag, wire_time, wire_version,
 };
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::errors::s3_error;
@@ -26,19 +28,22 @@ impl Operations {
         let lenient = lenient(&mut request);
         let input = request.input;
         let headers = &request.headers;
-        let source = copy_source(input.copy_source)?;
+        let (source, source_version) = copy_source(input.copy_source)?;
         let rights = Rights::find(&request.extensions)?;
         let directive = input.metadata_directive.as_ref().map(MetadataDirective::as_str);
         let new_metadata = replaces(directive, "x-amz-metadata-directive")?;
         let directive = input.tagging_directive.as_ref().map(TaggingDirective::as_str);
         let new_tags = replaces(directive, "x-amz-tagging-directive")?;
         let tags_to = (!new_tags).then_some(input.key.as_str());
-        rights.check_source((&source.0, &source.1), tags_to).await?;
-        let onto_itself = source.0 == input.bucket && source.1 == input.key;
+        let from = ObjectName { key: &source.1, version: source_version };
+        rights.check_source((&source.0, from), tags_to).await?;
+        let onto_itself =
+            source.0 == input.bucket && source.1 == input.key && source_version.is_none();
         check_purpose(headers, onto_itself, new_metadata)?;
         let attributes = from_request(headers, input.metadata, &lenient)?;
         let copy = CopyObject {
             source,
+            source_version,
             source_conditions: lenient.source_conditions.clone(),
             attributes: new_metadata.then_some(attributes),
             tags: if new_tags { Some(tags_of(headers)?.unwrap_or_default()) } else { None },
@@ -50,6 +55,8 @@ impl Operations {
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let output = CopyObjectOutput {
             copy_object_result: Some(copy_result(&written)),
+            copy_source_version_id: source_version.map(|version| version.to_string()),
+            version_id: wire_version(&written.object),
             ..Default::default()
         };
         Ok(S3Response::with_headers(output, stamp_headers(token)))
@@ -99,18 +106,18 @@ fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> 
     Ok(())
 }
 
-/// Bucket and key that a copy reads.
-pub(super) fn copy_source(source: CopySource) -> S3Result<(String, String)> {
+/// Bucket and key that a copy reads, and which version.
+pub(super) fn copy_source(source: CopySource) -> S3Result<((String, String), Option<VersionId>)> {
     match source {
         CopySource::Bucket { bucket, key, version_id } => {
-            no_version(version_id.as_deref())?;
+            let version = version(version_id.as_deref())?;
             if key.is_empty() {
                 return Err(s3_error!(InvalidArgument, "The copy source must name a key"));
             }
             if key.contains('\0') {
                 return Err(s3_error!(InvalidArgument, "A key can't contain NUL"));
             }
-            Ok((bucket.into(), key.into()))
+            Ok(((bucket.into(), key.into()), version))
         }
         CopySource::AccessPoint { .. } | CopySource::Outpost { .. } => {
             Err(s3_error!(NotImplemented, "Access points are not implemented"))
@@ -124,7 +131,8 @@ mod tests {
 
     fn source(header: &str) -> Result<(String, String), String> {
         let source = CopySource::parse(header).map_err(|error| error.to_string())?;
-        copy_source(source).map_err(|error| error.code().as_str().to_owned())
+        let source = copy_source(source).map_err(|error| error.code().as_str().to_owned());
+        source.map(|(source, _)| source)
     }
 
     fn pair(bucket: &str, key: &str) -> (String, String) {
@@ -143,7 +151,8 @@ mod tests {
     fn a_source_that_is_none_is_refused() {
         assert_eq!(source("bucket/"), Err("InvalidArgument".into()));
         assert_eq!(source("bucket/a%00b"), Err("InvalidArgument".into()));
-        assert_eq!(source("bucket/k?versionId=3"), Err("NotImplemented".into()));
+        assert_eq!(source("bucket/k?versionId=3"), Err("InvalidArgument".into()));
+        assert_eq!(source("bucket/k?versionId=null").unwrap(), pair("bucket", "k"));
         assert!(source("bucket").is_err());
         assert!(source("bucket/%ff").is_err());
         assert!(source("/").is_err());

@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 use martlet_protocol::limits::{KEY_BYTES_MAX, LIST_KEYS_MAX};
-use martlet_proxy::{ETagCondition, WriteConditions};
+use martlet_proxy::{Deleted, ETagCondition, ObjectName, WriteConditions};
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
     Error, ObjectIdentifier,
@@ -10,7 +10,8 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::rights::Rights;
-use super::{Operations, lenient, no_version};
+use super::versions::named;
+use super::{Operations, lenient};
 use crate::attributes::stamp_headers;
 use crate::errors::s3_error;
 
@@ -25,7 +26,7 @@ impl Operations {
     ) -> S3Result<S3Response<DeleteObjectOutput>> {
         let lenient = lenient(&mut request);
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
+        let name = named(&input.key, input.version_id.as_deref())?;
         let conditions = lenient.write_conditions()?;
         if conditions.if_none_match.is_some()
             || input.if_match_last_modified_time.is_some()
@@ -33,9 +34,12 @@ impl Operations {
         {
             return Err(s3_error!(NotImplemented, "A delete can be conditional on If-Match only"));
         }
-        let deleted = self.store.delete(&input.bucket, &input.key, &conditions).await;
-        let deleted = deleted.map_err(s3_error)?;
-        let mut response = S3Response::new(DeleteObjectOutput::default());
+        let deleted = self.delete_object_named(&input.bucket, name, &conditions).await?;
+        let mut response = S3Response::new(DeleteObjectOutput {
+            delete_marker: deleted.is_marker.then_some(true),
+            request_charged: None,
+            version_id: deleted.version.map(|version| version.to_string()),
+        });
         if let Some(stamp) = deleted.stamp {
             let token = self.store.token(&input.bucket, &input.key, stamp);
             response.headers = stamp_headers(token);
@@ -62,15 +66,15 @@ impl Operations {
             .map(|object| self.delete_named(rights, &bucket, object))
             .buffered(CONCURRENT_DELETES);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-        while let Some((key, outcome)) = outcomes.next().await {
+        while let Some((object, outcome)) = outcomes.next().await {
             match outcome {
-                Ok(()) if quiet => {}
-                Ok(()) => deleted.push(DeletedObject { key: Some(key), ..Default::default() }),
+                Ok(_) if quiet => {}
+                Ok(outcome) => deleted.push(wire_deleted(object, &outcome)),
                 Err(error) => errors.push(Error {
                     code: Some(error.code().as_str().to_owned()),
-                    key: Some(key),
+                    key: Some(object.key),
                     message: error.message().map(str::to_owned),
-                    version_id: None,
+                    version_id: object.version_id,
                 }),
             }
         }
@@ -86,9 +90,9 @@ impl Operations {
         rights: &Rights,
         bucket: &str,
         object: ObjectIdentifier,
-    ) -> (String, S3Result<()>) {
+    ) -> (ObjectIdentifier, S3Result<Deleted>) {
         let outcome = self.delete_one(rights, bucket, &object).await;
-        (object.key, outcome)
+        (object, outcome)
     }
 
     async fn delete_one(
@@ -96,11 +100,40 @@ impl Operations {
         rights: &Rights,
         bucket: &str,
         object: &ObjectIdentifier,
-    ) -> S3Result<()> {
+    ) -> S3Result<Deleted> {
         let conditions = conditions_of(object)?;
-        rights.check_delete(&object.key).await?;
-        let deleted = self.store.delete(bucket, &object.key, &conditions).await;
-        deleted.map(drop).map_err(s3_error)
+        let name = named(&object.key, object.version_id.as_deref())?;
+        rights.check_delete(name).await?;
+        self.delete_object_named(bucket, name, &conditions).await
+    }
+
+    async fn delete_object_named(
+        &self,
+        bucket: &str,
+        ObjectName { key, version }: ObjectName<'_>,
+        conditions: &WriteConditions,
+    ) -> S3Result<Deleted> {
+        let deleted = match version {
+            None => self.store.delete(bucket, key, conditions).await,
+            Some(_) if *conditions != WriteConditions::default() => {
+                return Err(s3_error!(
+                    NotImplemented,
+                    "The delete of a version can't be made conditional"
+                ));
+            }
+            Some(version) => self.store.delete_version(bucket, key, version).await,
+        };
+        deleted.map_err(s3_error)
+    }
+}
+
+fn wire_deleted(object: ObjectIdentifier, outcome: &Deleted) -> DeletedObject {
+    let version = outcome.version.map(|version| version.to_string());
+    DeletedObject {
+        delete_marker: outcome.is_marker.then_some(true),
+        delete_marker_version_id: version.filter(|_| outcome.is_marker),
+        key: Some(object.key),
+        version_id: object.version_id,
     }
 }
 
@@ -112,7 +145,6 @@ fn conditions_of(object: &ObjectIdentifier) -> S3Result<WriteConditions> {
     if object.key.len() > KEY_BYTES_MAX {
         return Err(s3_error!(KeyTooLongError, "Your key is too long"));
     }
-    no_version(object.version_id.as_deref())?;
     if object.last_modified_time.is_some() || object.size.is_some() {
         return Err(s3_error!(NotImplemented, "A delete can be conditional on an ETag only"));
     }
@@ -148,8 +180,6 @@ mod tests {
         assert_eq!(conditions_of(&object("k")).unwrap(), WriteConditions::default());
         assert_eq!(code(&object("")), "UserKeyMustBeSpecified");
         assert_eq!(code(&object(&"k".repeat(1025))), "KeyTooLongError");
-        let versioned = ObjectIdentifier { version_id: Some("v".into()), ..object("k") };
-        assert_eq!(code(&versioned), "NotImplemented");
         let sized = ObjectIdentifier { size: Some(3), ..object("k") };
         assert_eq!(code(&sized), "NotImplemented");
     }

@@ -25,6 +25,7 @@ mod rights;
 mod settings;
 mod tagging;
 mod uploads;
+mod versions;
 mod write;
 
 use std::sync::Arc;
@@ -89,14 +90,6 @@ fn owner(extensions: &Extensions) -> S3Result<String> {
         .and_then(Identity::name)
         .map(str::to_owned)
         .ok_or_else(access::denied)
-}
-
-/// Objects have one version as yet, which has no name.
-fn no_version(version: Option<&str>) -> S3Result<()> {
-    match version {
-        None => Ok(()),
-        Some(_) => Err(s3_error!(NotImplemented, "Versions of objects are not implemented")),
-    }
 }
 
 /// At most `maximum` of something, as a client asked; the default is the maximum.
@@ -175,6 +168,7 @@ operations! {
     head_object: HeadObjectInput => HeadObjectOutput,
     list_buckets: ListBucketsInput => ListBucketsOutput,
     list_multipart_uploads: ListMultipartUploadsInput => ListMultipartUploadsOutput,
+    list_object_versions: ListObjectVersionsInput => ListObjectVersionsOutput,
     list_objects: ListObjectsInput => ListObjectsOutput,
     list_objects_v2: ListObjectsV2Input => ListObjectsV2Output,
     list_parts: ListPartsInput => ListPartsOutput,
@@ -183,6 +177,7 @@ operations! {
     put_bucket_ownership_controls: PutBucketOwnershipControlsInput => PutBucketOwnershipControlsOutput,
     put_bucket_tagging: PutBucketTaggingInput => PutBucketTaggingOutput,
     put_bucket_policy: PutBucketPolicyInput => PutBucketPolicyOutput,
+    put_bucket_versioning: PutBucketVersioningInput => PutBucketVersioningOutput,
     put_object: PutObjectInput => PutObjectOutput,
     put_object_acl: PutObjectAclInput => PutObjectAclOutput,
     put_object_tagging: PutObjectTaggingInput => PutObjectTaggingOutput,

@@ -4,7 +4,7 @@ use martlet_protocol::entry::{
     Checksum, ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart,
 };
 use martlet_protocol::limits::LIST_KEYS_MAX;
-use martlet_proxy::{CopyPart, ReadConditions, Selection};
+use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection};
 use s3s::dto::{
     CopyPartResult, Initiator, ListPartsInput, ListPartsOutput, Part, UploadPartCopyInput,
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
@@ -51,12 +51,14 @@ impl Operations {
         let input = request.input;
         let upload = upload_id(&input.upload_id)?;
         let number = part_number(input.part_number)?;
-        let source = copy_source(input.copy_source)?;
+        let (source, source_version) = copy_source(input.copy_source)?;
         let rights = Rights::find(&request.extensions)?;
-        rights.check_source((&source.0, &source.1), None).await?;
+        let from = ObjectName { key: &source.1, version: source_version };
+        rights.check_source((&source.0, from), None).await?;
         let selection = copy_range(input.copy_source_range.as_deref())?;
-        self.check_copy_range(&source, selection).await?;
-        let copy = CopyPart { source, source_conditions: lenient.source_conditions, selection };
+        self.check_copy_range((&source.0, from), selection).await?;
+        let source_conditions = lenient.source_conditions;
+        let copy = CopyPart { source, source_version, source_conditions, selection };
         let part = self.store.copy_part(&input.bucket, &input.key, upload, number, copy).await;
         let part = part.map_err(s3_error)?;
         let mut result = CopyPartResult {
@@ -65,19 +67,23 @@ impl Operations {
             ..Default::default()
         };
         set_checksums!(result, &part.checksums, part.etag);
-        let output = UploadPartCopyOutput { copy_part_result: Some(result), ..Default::default() };
+        let output = UploadPartCopyOutput {
+            copy_part_result: Some(result),
+            copy_source_version_id: source_version.map(|version| version.to_string()),
+            ..Default::default()
+        };
         Ok(S3Response::new(output))
     }
 
     /// A read gives what there is of a range; a copy must find all of it.
     async fn check_copy_range(
         &self,
-        (bucket, key): &(String, String),
+        (bucket, name): (&str, ObjectName<'_>),
         selection: Selection,
     ) -> S3Result<()> {
         let Selection::From { last: Some(last), .. } = selection else { return Ok(()) };
         let unconditionally = ReadConditions::default();
-        let source = self.store.head(bucket, key, Selection::Whole, &unconditionally).await;
+        let source = self.store.head(bucket, name, Selection::Whole, &unconditionally).await;
         let size = source.map_err(s3_error)?.object.size;
         if last < size {
             return Ok(());

@@ -6,14 +6,15 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::entry::Object;
-use martlet_proxy::{Error, ObjectRead, ReadAfter, Selection};
+use martlet_proxy::{Error, ObjectName, ObjectRead, ReadAfter, Selection};
 use s3s::dto::{
     ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Timestamp,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::outgoing::outgoing;
-use super::{Operations, ReplyStatus, lenient, no_version};
+use super::versions::named;
+use super::{Operations, ReplyStatus, lenient};
 use crate::attributes::{metadata, object_headers, validators};
 use crate::checksums;
 use crate::errors::s3_error;
@@ -30,10 +31,10 @@ impl Operations {
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let lenient = lenient(&mut request);
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
+        let name = named(&input.key, input.version_id.as_deref())?;
         let selection = selection(lenient.range, input.part_number)?;
-        let (bucket, key) = (&input.bucket, &input.key);
-        let asked = Asked { bucket, key, lenient: &lenient, wants_bytes: true };
+        let bucket = &input.bucket;
+        let asked = Asked { bucket, name, lenient: &lenient, wants_bytes: true };
         let mut read = match self.read_range(&asked, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
@@ -63,10 +64,10 @@ impl Operations {
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let lenient = lenient(&mut request);
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
+        let name = named(&input.key, input.version_id.as_deref())?;
         let selection = selection(lenient.range, input.part_number)?;
-        let (bucket, key) = (&input.bucket, &input.key);
-        let asked = Asked { bucket, key, lenient: &lenient, wants_bytes: false };
+        let bucket = &input.bucket;
+        let asked = Asked { bucket, name, lenient: &lenient, wants_bytes: false };
         let read = match self.read_range(&asked, selection).await {
             Ok(read) => read,
             Err(Error::NotModified(object)) => return Ok(not_modified(&object)),
@@ -90,18 +91,18 @@ impl Operations {
 /// A read, but for which bytes.
 struct Asked<'a> {
     bucket: &'a str,
-    key: &'a str,
+    name: ObjectName<'a>,
     lenient: &'a Lenient,
     wants_bytes: bool,
 }
 
 impl Operations {
     async fn read(&self, asked: &Asked<'_>, selection: Selection) -> Result<ObjectRead, Error> {
-        let Asked { bucket, key, lenient, wants_bytes } = asked;
+        let Asked { bucket, name, lenient, wants_bytes } = asked;
         if *wants_bytes {
-            self.store.get(bucket, key, selection, &lenient.conditions).await
+            self.store.get(bucket, *name, selection, &lenient.conditions).await
         } else {
-            self.store.head(bucket, key, selection, &lenient.conditions).await
+            self.store.head(bucket, *name, selection, &lenient.conditions).await
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::Extensions;
 use martlet_protocol::Setting;
 use martlet_protocol::entry::Bucket;
-use martlet_proxy::{Error, ReadConditions, Selection, Session};
+use martlet_proxy::{Error, ObjectName, ReadConditions, Selection, Session};
 use s3s::S3Result;
 
 use super::access::denied;
@@ -125,33 +125,42 @@ impl Rights {
         if self.may(&self.standing, actions, key).await? { Ok(()) } else { Err(denied()) }
     }
 
-    /// Refuses to delete one of many keys. Versions have no names as yet.
-    pub(super) async fn check_delete(&self, key: &str) -> S3Result<()> {
-        self.check(&[Action::DeleteObject], Some(key)).await
+    /// Refuses to delete one of many keys, or a version of it.
+    pub(super) async fn check_delete(&self, name: ObjectName<'_>) -> S3Result<()> {
+        let action = match name.version {
+            None => Action::DeleteObject,
+            Some(_) => Action::DeleteObjectVersion,
+        };
+        self.check(&[action], Some(name.key)).await
     }
 
     /// Refuses to read an object that may be in another bucket, and to copy its tags along to
     /// `tags_to` where it has some.
     pub(super) async fn check_source(
         &self,
-        (bucket, key): (&str, &str),
+        (bucket, name): (&str, ObjectName<'_>),
         tags_to: Option<&str>,
     ) -> S3Result<()> {
+        let key = name.key;
+        let (read, read_tags) = match name.version {
+            None => (Action::GetObject, Action::GetObjectTagging),
+            Some(_) => (Action::GetObjectVersion, Action::GetObjectVersionTagging),
+        };
         let found = self.store.bucket(bucket).await.map_err(s3_error)?;
         let standing = Standing::of(&self.requester, bucket, &found);
-        if !self.may(&standing, &[Action::GetObject], Some(key)).await? {
+        if !self.may(&standing, &[read], Some(key)).await? {
             return Err(denied());
         }
         if !self.may(&standing, &[Action::ListBucket], None).await?
-            && self.existing_tags(bucket, key).await?.is_none()
+            && self.existing_tags(bucket, name).await?.is_none()
         {
             return Err(denied());
         }
         let Some(target) = tags_to else { return Ok(()) };
-        let may_copy_tags = self.may(&standing, &[Action::GetObjectTagging], Some(key)).await?
+        let may_copy_tags = self.may(&standing, &[read_tags], Some(key)).await?
             && self.may(&self.standing, &[Action::PutObjectTagging], Some(target)).await?;
         if may_copy_tags
-            || self.existing_tags(bucket, key).await?.is_none_or(|tags| tags.is_empty())
+            || self.existing_tags(bucket, name).await?.is_none_or(|tags| tags.is_empty())
         {
             return Ok(());
         }
@@ -176,7 +185,7 @@ impl Rights {
             None => bucket.clone(),
             Some(key) => {
                 if standing.reads_existing_tags() {
-                    let tags = self.existing_tags(bucket, key).await?.unwrap_or_default();
+                    let tags = self.existing_tags(bucket, key.into()).await?.unwrap_or_default();
                     let tags = tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
                     context.set_existing(tags);
                 }
@@ -197,12 +206,12 @@ impl Rights {
     async fn existing_tags(
         &self,
         bucket: &str,
-        key: &str,
+        name: ObjectName<'_>,
     ) -> S3Result<Option<Vec<(String, String)>>> {
         let none = ReadConditions::default();
-        match self.store.head(bucket, key, Selection::Whole, &none).await {
+        match self.store.head(bucket, name, Selection::Whole, &none).await {
             Ok(read) => Ok(Some(read.object.attributes.tags.clone())),
-            Err(Error::NoSuchKey) => Ok(None),
+            Err(Error::NoSuchKey | Error::NoSuchVersion | Error::DeleteMarker { .. }) => Ok(None),
             Err(error) => Err(s3_error(error)),
         }
     }

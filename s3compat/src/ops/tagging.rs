@@ -7,8 +7,9 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::{Operations, lenient, no_version};
-use crate::attributes::stamp_headers;
+use super::versions::named;
+use super::{Operations, lenient};
+use crate::attributes::{stamp_headers, wire_version};
 use crate::errors::s3_error;
 use crate::tags;
 
@@ -18,13 +19,13 @@ impl Operations {
         request: S3Request<GetObjectTaggingInput>,
     ) -> S3Result<S3Response<GetObjectTaggingOutput>> {
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
+        let name = named(&input.key, input.version_id.as_deref())?;
         let conditions = ReadConditions::default();
-        let read = self.store.head(&input.bucket, &input.key, Selection::Whole, &conditions).await;
+        let read = self.store.head(&input.bucket, name, Selection::Whole, &conditions).await;
         let read = read.map_err(s3_error)?;
         let output = GetObjectTaggingOutput {
             tag_set: tags::to_xml(&read.object.attributes.tags),
-            version_id: None,
+            version_id: wire_version(&read.object),
         };
         Ok(S3Response::with_headers(
             output,
@@ -38,11 +39,11 @@ impl Operations {
     ) -> S3Result<S3Response<PutObjectTaggingOutput>> {
         lenient(&mut request).refuse_conditions()?;
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
+        let name = named(&input.key, input.version_id.as_deref())?;
         let tags = tags::from_xml(input.tagging.tag_set)?;
-        let written = self.store.set_tags(&input.bucket, &input.key, tags).await;
+        let written = self.store.set_tags(&input.bucket, name, tags).await;
         let written = written.map_err(s3_error)?;
-        let output = PutObjectTaggingOutput::default();
+        let output = PutObjectTaggingOutput { version_id: wire_version(&written.object) };
         Ok(S3Response::with_headers(
             output,
             stamp_headers(self.store.token(&input.bucket, &input.key, written.stamp)),
@@ -55,10 +56,10 @@ impl Operations {
     ) -> S3Result<S3Response<DeleteObjectTaggingOutput>> {
         lenient(&mut request).refuse_conditions()?;
         let input = request.input;
-        no_version(input.version_id.as_deref())?;
-        let written = self.store.set_tags(&input.bucket, &input.key, Vec::new()).await;
+        let name = named(&input.key, input.version_id.as_deref())?;
+        let written = self.store.set_tags(&input.bucket, name, Vec::new()).await;
         let written = written.map_err(s3_error)?;
-        let output = DeleteObjectTaggingOutput::default();
+        let output = DeleteObjectTaggingOutput { version_id: wire_version(&written.object) };
         Ok(S3Response::with_headers(
             output,
             stamp_headers(self.store.token(&input.bucket, &input.key, written.stamp)),

@@ -11,7 +11,7 @@ use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
 use s3s::{S3Request, S3Response, S3Result, StdError, s3_error};
 
 use super::{Operations, lenient};
-use crate::attributes::{from_request, stamp_headers, wire_etag};
+use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::decode::BodyFacts;
 use crate::errors::s3_error;
@@ -41,6 +41,7 @@ impl Operations {
         let mut output = PutObjectOutput {
             e_tag: Some(wire_etag(object.etag)),
             checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
+            version_id: wire_version(object),
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);

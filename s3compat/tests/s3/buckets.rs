@@ -118,12 +118,12 @@ async fn what_is_not_there_yet_says_so() {
     world.put("/bkt/k", "x").await;
     for (method, target) in [
         ("GET", "/bkt?inventory"),
-        ("PUT", "/bkt?versioning"),
+        ("DELETE", "/bkt?versioning"),
         ("DELETE", "/bkt?acl"),
-        ("GET", "/bkt?versions"),
+        ("PUT", "/bkt?versions"),
         ("GET", "/bkt/k?torrent"),
         ("PUT", "/bkt/k?renameObject"),
-        ("GET", "/bkt/k?versionId=3"),
+        ("PUT", "/bkt/k?versionId=3"),
         ("POST", "/bkt/k?restore"),
     ] {
         world.call(method, target).send().await.refused(501, "NotImplemented");

@@ -80,6 +80,7 @@ async fn a_source_must_be_there() {
     let world = described().await;
     copy(&world, "bkt/nothing", "/bkt/copy", &[]).await.refused(404, "NoSuchKey");
     copy(&world, "nobody/nothing", "/bkt/copy", &[]).await.refused(404, "NoSuchBucket");
-    copy(&world, "bkt/k?versionId=3", "/bkt/copy", &[]).await.refused(501, "NotImplemented");
+    let version = copy(&world, "bkt/k?versionId=3", "/bkt/copy", &[]).await;
+    version.refused(400, "InvalidArgument");
     assert_eq!(copy(&world, "nonsense", "/bkt/copy", &[]).await.status, 400);
 }

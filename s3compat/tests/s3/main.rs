@@ -13,4 +13,5 @@ mod multipart;
 mod objects;
 mod policies;
 mod tags;
+mod versions;
 mod world;

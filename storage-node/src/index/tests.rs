@@ -78,12 +78,18 @@ fn object(size: u64, body: Body) -> Value {
         checksums: Vec::new(),
         upload: None,
         body,
+        version: None,
     }))
 }
 
 fn extents(byte: u8) -> Body {
     let extent = ExtentRef { id: ExtentId([byte; 16]), length: 9, blake3: [byte; 32] };
-    Body::Extents(Manifest { policy: PolicyId(0), extents: vec![extent], parts: vec![] })
+    Body::Extents(Manifest {
+        policy: PolicyId(0),
+        extents: vec![extent],
+        parts: vec![],
+        part_checksums: vec![],
+    })
 }
 
 fn write(key: &RegisterKey, order: Stamp, value: Value) -> EntryWrite {

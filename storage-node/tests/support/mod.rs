@@ -65,6 +65,7 @@ pub fn object(size: usize, body: Body) -> Value {
         checksums: Vec::new(),
         upload: None,
         body,
+        version: None,
     }))
 }
 
@@ -101,7 +102,8 @@ pub async fn put_extent(node: &StorageNode, name: &str, length: usize) -> Result
 /// Stores [`pattern`] as an object of one extent.
 pub async fn put_object(node: &StorageNode, name: &str, length: usize) -> Result<WriteReply> {
     let extents = vec![put_extent(node, name, length).await?];
-    let manifest = Manifest { policy: PolicyId(0), extents, parts: Vec::new() };
+    let manifest =
+        Manifest { policy: PolicyId(0), extents, parts: Vec::new(), part_checksums: Vec::new() };
     let write = write(name, object(length, Body::Extents(manifest)));
     node.write(DEVICE, write).await
 }

@@ -303,6 +303,7 @@ impl Client {
         self.record.is_copy(value);
         let copy = CopyObject {
             source: (BUCKET.to_owned(), source),
+            source_version: None,
             source_conditions: ReadConditions::default(),
             attributes: Some(attributes(value)),
             tags: None,

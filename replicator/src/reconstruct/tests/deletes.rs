@@ -70,7 +70,8 @@ async fn reclaim(world: &Many) -> Progress {
 /// A manifest in a coded extent of its own.
 async fn spilled(world: &Many, key: &str, data: u16, piece: u16) -> Body {
     let extent = world.stripe(id(data), &noise(u64::from(data), 400_000), key).await;
-    let manifest = Manifest { policy: CODED, extents: vec![extent], parts: vec![] };
+    let manifest =
+        Manifest { policy: CODED, extents: vec![extent], parts: vec![], part_checksums: vec![] };
     let bytes = manifest.encode().into();
     let piece = world.stripe_as(id(piece), &bytes, owner(key, ExtentRole::Manifest)).await;
     Body::Spilled { policy: CODED, manifest: vec![piece] }

@@ -1,0 +1,197 @@
+//! What formats before 3 had no place for: it stands behind the value, where there is any of it.
+//!
+//! ```text
+//! version (1) | order (16) | write id (16) | postcard of the value | postcard of the tail, or nothing
+//! ```
+//!
+//! In memory each of it is where it belongs, in the object, the delete marker or the manifest; so
+//! whoever copies one of those copies it, and nobody else has to know.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Body, Entry, Manifest, UploadState, Value};
+use crate::id::WriteId;
+use crate::stamp::Stamp;
+use crate::version::Version;
+
+/// What stands behind a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tail {
+    version: Option<Version>,
+    part_checksums: Vec<Vec<u8>>,
+}
+
+impl Tail {
+    pub(super) fn of(value: &Value) -> Self {
+        let version = match value {
+            Value::Object(object) => object.version,
+            Value::DeleteMarker(marker) => marker.version,
+            _ => None,
+        };
+        let part_checksums = match manifest(value) {
+            Some(manifest) => manifest.part_checksums.clone(),
+            None => Vec::new(),
+        };
+        Self { version, part_checksums }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.version.is_none() && self.part_checksums.is_empty()
+    }
+
+    /// Puts it where it belongs.
+    pub(super) fn join(self, value: &mut Value) {
+        match value {
+            Value::Object(object) => object.version = self.version,
+            Value::DeleteMarker(marker) => marker.version = self.version,
+            _ => {}
+        }
+        if let Some(manifest) = manifest_mut(value) {
+            manifest.part_checksums = self.part_checksums;
+        }
+    }
+}
+
+/// The manifest that a value has in itself.
+fn manifest(value: &Value) -> Option<&Manifest> {
+    let body = match value {
+        Value::Object(object) => &object.body,
+        Value::Part(part) => &part.body,
+        Value::Upload(upload) => match &upload.state {
+            UploadState::Completing { object, .. } => &object.body,
+            _ => return None,
+        },
+        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) => return None,
+    };
+    match body {
+        Body::Extents(manifest) => Some(manifest),
+        Body::Empty | Body::Inline { .. } | Body::Spilled { .. } => None,
+    }
+}
+
+fn manifest_mut(value: &mut Value) -> Option<&mut Manifest> {
+    let body = match value {
+        Value::Object(object) => &mut object.body,
+        Value::Part(part) => &mut part.body,
+        Value::Upload(upload) => match &mut upload.state {
+            UploadState::Completing { object, .. } => &mut object.body,
+            _ => return None,
+        },
+        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) => return None,
+    };
+    match body {
+        Body::Extents(manifest) => Some(manifest),
+        Body::Empty | Body::Inline { .. } | Body::Spilled { .. } => None,
+    }
+}
+
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.order, self.write_id, &self.value, Tail::of(&self.value)).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Entry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (order, write_id, mut value, tail) =
+            <(Stamp, WriteId, Value, Tail)>::deserialize(deserializer)?;
+        tail.join(&mut value);
+        Ok(Self { order, write_id, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{
+        Attributes, DeleteMarker, ETag, KeyCondition, Object, Part, Upload, VERSION_BEFORE_SETTINGS,
+    };
+    use crate::id::{PolicyId, UploadId};
+
+    const VERSION: Version = Version { position: 9, id: Some(WriteId([5; 16])) };
+
+    fn entry(value: Value) -> Entry {
+        Entry { order: Stamp::at_ms(7), write_id: WriteId([3; 16]), value }
+    }
+
+    fn body(part_checksums: Vec<Vec<u8>>) -> Body {
+        let (policy, extents, parts) = (PolicyId(1), Vec::new(), vec![4, 5]);
+        Body::Extents(Manifest { policy, extents, parts, part_checksums })
+    }
+
+    fn object(version: Option<Version>, part_checksums: Vec<Vec<u8>>) -> Box<Object> {
+        Box::new(Object {
+            size: 9,
+            etag: ETag::Md5([9; 16]),
+            modified_ms: 5,
+            attributes: Attributes::default(),
+            checksums: Vec::new(),
+            upload: None,
+            body: body(part_checksums),
+            version,
+        })
+    }
+
+    fn completing(object: Box<Object>) -> Value {
+        let (write_id, order) = (WriteId([1; 16]), Stamp::at_ms(3));
+        let condition = KeyCondition::default();
+        Value::Upload(Box::new(Upload {
+            key: "k".into(),
+            id: UploadId([2; 16]),
+            initiated_ms: 1,
+            policy: PolicyId(1),
+            attributes: Attributes::default(),
+            checksum: None,
+            state: UploadState::Completing { write_id, order, object, condition },
+        }))
+    }
+
+    #[test]
+    fn what_stands_behind_comes_back_to_where_it_was() {
+        let sums = || vec![vec![1, 2], vec![3]];
+        let marker =
+            |version| Value::DeleteMarker(Box::new(DeleteMarker { modified_ms: 4, version }));
+        let (size, md5, modified_ms, checksums) = (9, [1; 16], 2, Vec::new());
+        let values = [
+            Value::Object(object(Some(VERSION), sums())),
+            Value::Object(object(Some(Version::UNVERSIONED), Vec::new())),
+            Value::Object(object(None, sums())),
+            Value::Object(object(None, Vec::new())),
+            Value::Part(Box::new(Part { size, md5, modified_ms, checksums, body: body(sums()) })),
+            completing(object(None, sums())),
+            marker(Some(VERSION)),
+            marker(None),
+        ];
+        for value in values {
+            let entry = entry(value);
+            assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
+            let wire = postcard::to_stdvec(&entry).unwrap();
+            assert_eq!(postcard::from_bytes::<Entry>(&wire).unwrap(), entry);
+        }
+    }
+
+    #[test]
+    fn entries_with_nothing_new_are_as_they_were_in_format_2() {
+        for value in [Value::Object(object(None, Vec::new())), completing(object(None, Vec::new()))]
+        {
+            let now = entry(value);
+            let mut before = now.encode();
+            before[0] = VERSION_BEFORE_SETTINGS;
+            assert_eq!(Entry::decode(&before).unwrap(), now);
+        }
+    }
+
+    #[test]
+    fn spilled_manifests_keep_the_checksums_of_parts_and_old_ones_are_read() {
+        let Body::Extents(mut manifest) = body(vec![vec![7; 8], vec![8; 8]]) else {
+            unreachable!()
+        };
+        let with = manifest.encode();
+        assert_eq!(Manifest::decode(&with).unwrap(), manifest);
+        manifest.part_checksums.clear();
+        let without = manifest.encode();
+        assert!(with.starts_with(&without), "the checksums stand last");
+        assert_eq!(Manifest::decode(&without).unwrap(), manifest);
+        assert!(Manifest::decode(&with[..with.len() - 1]).is_err());
+    }
+}

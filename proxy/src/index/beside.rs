@@ -1,0 +1,56 @@
+//! Writes beside a register whose ballot is under way: to the same devices, at the order of the
+//! ballot (rule R8).
+//!
+//! A later ballot on the register has a higher order, and what it writes beside it as well. So what a
+//! slower one writes after that is refused, and what it was about to accept is refused too.
+
+use martlet_protocol::register::WriteMode;
+use martlet_protocol::{RegisterKey, Stamp, WriteId};
+
+use super::judge::Round;
+use super::{Intent, Proposal, Step, entry_write};
+use crate::error::Result;
+use crate::store::Inner;
+
+impl Inner {
+    /// Writes beside the register of a round. None once a quorum has it; else how the ballot goes on.
+    pub(crate) async fn write_beside(
+        &self,
+        round: Round<'_>,
+        key: &RegisterKey,
+        write_id: WriteId,
+        proposal: Proposal,
+    ) -> Result<Option<Step>> {
+        let Round { place, ballot, intent, .. } = round;
+        debug_assert_eq!(key.placement(), intent.key.placement(), "it has the same devices");
+        let intent = Intent { key, write_id, claim: None, ..intent };
+        let write = entry_write(intent, place.term, (ballot, WriteMode::Fresh), proposal);
+        let verdicts = self.tell(place, &write).await;
+        if verdicts.is_stored() {
+            return Ok(None);
+        }
+        if verdicts.fenced {
+            return Ok(Some(Step::Fenced));
+        }
+        if let Some(above) = verdicts.behind {
+            return Ok(Some(Step::Above(above)));
+        }
+        if self.has_moved_on_after(place, verdicts.outdated.as_ref()).await {
+            return Ok(Some(Step::Above(ballot)));
+        }
+        Err(verdicts.into_error().into())
+    }
+
+    /// The same after the ballot: one write at its order, which anything later outbids.
+    pub(crate) async fn write_once(
+        &self,
+        intent: Intent<'_>,
+        order: Stamp,
+        proposal: Proposal,
+    ) -> Result<()> {
+        let place = self.place_of(intent.key)?;
+        let write = entry_write(intent, place.term, (order, WriteMode::Fresh), proposal);
+        let verdicts = self.tell(&place, &write).await;
+        if verdicts.is_stored() { Ok(()) } else { Err(verdicts.into_error().into()) }
+    }
+}

@@ -1,0 +1,67 @@
+//! Older versions go under another policy as the current one does.
+
+use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::{ErrorKind, PolicyId, RegisterKind};
+
+use super::super::harness::{collect, pattern};
+use super::SIZE;
+use super::rig::{Rig, policy_of};
+use crate::{ListVersions, ObjectName, ReadConditions, Rewrite, RewriteOptions, Selection};
+
+/// A null version, an older and the current one, each of bytes of its own.
+async fn three_versions() -> Rig {
+    let rig = Rig::new().await;
+    rig.put("key", &pattern(SIZE, 1)).await;
+    rig.store.set_versioning("b", true).await.unwrap();
+    for seed in 2..4 {
+        rig.put("key", &pattern(SIZE, seed)).await;
+    }
+    rig
+}
+
+/// How many lie under the second policy; all can be read, and are in their order.
+async fn moved(rig: &Rig) -> usize {
+    let list = ListVersions { limit: 10, ..ListVersions::default() };
+    let versions = rig.store.list_versions("b", list).await.unwrap().versions;
+    assert_eq!(versions.len(), 3);
+    let mut moved = 0;
+    for (version, seed) in versions.into_iter().zip([3, 2, 1]) {
+        let name = ObjectName { key: "key", version: Some(version.id) };
+        let conditions = ReadConditions::default();
+        let read = rig.store.get("b", name, Selection::Whole, &conditions).await.unwrap();
+        assert_eq!(collect(read).await.unwrap(), pattern(SIZE, seed));
+        moved += usize::from(policy_of(&version.object.unwrap()) == Some(PolicyId(1)));
+    }
+    moved
+}
+
+#[tokio::test]
+async fn every_version_is_moved() {
+    let rig = three_versions().await;
+    rig.turn_to_second().await;
+    assert_eq!(moved(&rig).await, 0);
+    let progress = rig.rewrite_all().await;
+    assert_eq!((progress.objects_to_move, progress.moved, progress.failed), (3, 3, 0));
+    assert_eq!(moved(&rig).await, 3);
+}
+
+/// What is beside the head names its new bytes already when the ballot fails: they stay.
+#[tokio::test(start_paused = true)]
+async fn a_version_that_was_moved_by_half_is_whole() {
+    let rig = three_versions().await;
+    rig.turn_to_second().await;
+    let store = rig.store_that(|call| {
+        let is_head = call.key.is_some_and(|key| key.kind == RegisterKind::Object);
+        let object = call.write.and_then(|write| write.entry.value.version());
+        match (call.op, is_head, object) {
+            (Op::Write, true, Some(_)) => Fault::Refuse(ErrorKind::Unavailable),
+            _ => Fault::None,
+        }
+    });
+    let rewrite = Rewrite::new("b", RewriteOptions::default());
+    store.rewrite(&rewrite).await.unwrap();
+    super::super::harness::settle().await;
+    assert_eq!(moved(&rig).await, 2, "but for the current one");
+    rig.rewrite_all().await;
+    assert_eq!(moved(&rig).await, 3);
+}

@@ -1,0 +1,179 @@
+//! Versions while calls are refused, late or unanswered: none that was acknowledged is lost, none
+//! comes back, none is there twice, and what was refused left none (rules R4, R8).
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use martlet_protocol::testing::Fault;
+use martlet_protocol::{ErrorKind, VersionId};
+
+use super::super::conditional::create_only;
+use super::super::harness::{Harness, body, faulty, put, settle};
+use super::super::races::Chance;
+use super::{all_versions, get_version, put_version, versioned};
+use crate::{Error, ObjectStore, WriteConditions};
+
+const SEEDS: u64 = 40;
+
+/// A store of which one call in `odds` fails somehow.
+fn failing(harness: &Harness, chance: &Chance, odds: u64) -> ObjectStore {
+    let chance = chance.clone();
+    faulty(&harness.memory, 3, 3, move |_| match chance.below(odds) {
+        0 => Fault::Refuse(ErrorKind::Unavailable),
+        1 => Fault::LoseReply(ErrorKind::Unavailable),
+        2 => Fault::Delay(Duration::from_millis(chance.below(400))),
+        _ => Fault::None,
+    })
+}
+
+/// What the clients were told of one key.
+#[derive(Default)]
+struct Told {
+    /// Acknowledged, and what is in them.
+    put: HashMap<VersionId, String>,
+    /// Removed, or perhaps.
+    removed: HashMap<VersionId, bool>,
+    /// Refused for good: nothing of it may be there.
+    refused: HashSet<String>,
+    /// Nobody knows.
+    unknown: HashSet<String>,
+}
+
+impl Told {
+    fn put(&mut self, text: &str, outcome: &Result<VersionId, Error>) {
+        let text = text.to_owned();
+        match outcome {
+            Ok(id) => drop(self.put.insert(*id, text)),
+            Err(Error::PreconditionFailed(_)) => drop(self.refused.insert(text)),
+            Err(_) => drop(self.unknown.insert(text)),
+        }
+    }
+
+    async fn check(&self, store: &ObjectStore, what: &str) {
+        let all = all_versions(store).await;
+        let listed: HashSet<_> = all.iter().map(|version| version.id).collect();
+        assert_eq!(listed.len(), all.len(), "{what}: a version is there twice");
+        assert_eq!(all.iter().filter(|it| it.is_latest).count(), usize::from(!all.is_empty()));
+        for (id, text) in &self.put {
+            let is_there = listed.contains(id);
+            match self.removed.get(id) {
+                None => assert!(is_there, "{what}: {text} was acknowledged and is gone"),
+                Some(true) => assert!(!is_there, "{what}: {text} was removed and is there"),
+                Some(false) => {}
+            }
+            match get_version(store, "k", *id).await {
+                Ok(bytes) => assert!(is_there && bytes == text, "{what}: {text}"),
+                Err(error) => assert!(!is_there, "{what}: {text}: {error}"),
+            }
+        }
+        let mut texts = HashSet::new();
+        for version in all.iter().filter(|version| version.object.is_some()) {
+            let bytes = get_version(store, "k", version.id).await.unwrap();
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            assert!(!self.refused.contains(&text), "{what}: {text} was refused and is there");
+            let is_known = self.put.contains_key(&version.id) || self.unknown.contains(&text);
+            assert!(is_known, "{what}: nobody wrote {text}");
+            assert!(texts.insert(text.clone()), "{what}: {text} is there twice");
+        }
+        let current = get_version(store, "k", None).await.ok();
+        let latest = all.iter().find(|version| version.is_latest);
+        match latest.filter(|latest| latest.object.is_some()) {
+            Some(latest) => assert_eq!(
+                current,
+                get_version(store, "k", latest.id).await.ok(),
+                "{what}: the first of the list is not the current one"
+            ),
+            None => assert_eq!(current, None, "{what}"),
+        }
+    }
+}
+
+/// One client after the other, each through a proxy whose calls fail now and then.
+#[tokio::test(start_paused = true)]
+async fn r8_one_after_the_other() {
+    for seed in 0..SEEDS {
+        let what = format!("seed {seed}");
+        let chance = Chance::new(seed + 1);
+        let harness = versioned().await;
+        let stores: Vec<_> = (0..3).map(|_| failing(&harness, &chance, 24)).collect();
+        let mut told = Told::default();
+        for step in 0..30 {
+            let store = &stores[usize::try_from(chance.below(3)).unwrap()];
+            let text = format!("{step}");
+            match chance.below(10) {
+                0..5 => told.put(&text, &put_version(store, "k", text.clone()).await),
+                5 => {
+                    let bytes = Bytes::from(text.clone());
+                    let outcome = put(store, "k", body(bytes), create_only()).await;
+                    let outcome = outcome.map(|it| it.object.version.unwrap().name());
+                    told.put(&text, &outcome);
+                }
+                6 => drop(store.delete("b", "k", &WriteConditions::default()).await),
+                _ => {
+                    let all = all_versions(&harness.store).await;
+                    if all.is_empty() {
+                        continue;
+                    }
+                    let most = 2 * u64::try_from(all.len()).unwrap();
+                    let at = usize::try_from(chance.below(most)).unwrap();
+                    let id = all.get(at).unwrap_or(&all[0]).id;
+                    let is_gone = store.delete_version("b", "k", id).await.is_ok();
+                    let known = told.removed.entry(id).or_default();
+                    *known |= is_gone;
+                }
+            }
+            settle().await;
+            told.check(&harness.store, &format!("{what}, step {step}")).await;
+        }
+        // What was late has come by now.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        told.check(&harness.store, &what).await;
+    }
+}
+
+/// Many at once through three proxies.
+#[tokio::test(start_paused = true)]
+async fn r8_all_at_once() {
+    for seed in 0..SEEDS {
+        let what = format!("seed {seed}");
+        let chance = Chance::new(seed + 101);
+        let harness = versioned().await;
+        let first = put_version(&harness.store, "k", "first").await.unwrap();
+        let racers = (0..8u64).map(|racer| {
+            let store = failing(&harness, &chance, 60);
+            async move {
+                let text = format!("{racer}");
+                match racer {
+                    0 => {
+                        let removed = store.delete_version("b", "k", first).await.is_ok();
+                        (text, None, Some(removed))
+                    }
+                    1 => {
+                        let made = put(&store, "k", body(text.clone().into()), create_only()).await;
+                        let made = made.map(|it| it.object.version.unwrap().name());
+                        (text, Some(made), None)
+                    }
+                    _ => {
+                        let made = put_version(&store, "k", text.clone()).await;
+                        (text, Some(made), None)
+                    }
+                }
+            }
+        });
+        let mut told = Told::default();
+        told.put("first", &Ok(first));
+        for (text, made, removed) in join_all(racers).await {
+            if let Some(made) = made {
+                told.put(&text, &made);
+            }
+            if let Some(removed) = removed {
+                told.removed.insert(first, removed);
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        told.check(&harness.store, &what).await;
+        assert!(told.put.len() > 1, "{what}: some were acknowledged");
+    }
+}

@@ -1,0 +1,116 @@
+//! A new version: what a PUT, a copy, an upload or a delete makes the current one.
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::{Bucket, Entry, Value};
+use martlet_protocol::{RegisterKey, Stamp, Version, VersionId, Versioning, WriteId};
+
+use super::beside::version_of;
+use crate::error::Result;
+use crate::index::{Failed, Intent, Judge, Landed, Proposal, Round, Step};
+use crate::store::Inner;
+
+/// What is to be the current version.
+#[derive(Clone, Copy)]
+pub(crate) struct New<'a> {
+    pub(crate) value: &'a Value,
+    pub(crate) inline: Option<&'a Bytes>,
+}
+
+/// Whether it goes ahead over what is there; an error says why it may not.
+pub(crate) type Check<'a> = dyn FnMut(&RegisterView) -> Result<bool> + Send + 'a;
+
+/// Puts a new version above those that are there.
+struct Append<'a> {
+    inner: &'a Inner,
+    new: New<'a>,
+    /// Whether it has an id.
+    numbered: bool,
+    check: &'a mut Check<'a>,
+    /// What it is by the last round.
+    version: Option<Version>,
+}
+
+impl Append<'_> {
+    async fn append(&mut self, round: Round<'_>) -> Result<Step> {
+        if !(self.check)(round.view)? {
+            return Ok(Step::Keep);
+        }
+        let held = version_of(round.view.entry.as_ref()).map(|(version, _)| version);
+        let above = held.map_or(0, |held| held.position.saturating_add(1));
+        let version = Version {
+            position: round.ballot.time.max(above),
+            id: self.numbered.then_some(round.intent.write_id),
+        };
+        let replaces = held.is_none_or(|held| held.id.is_none() && version.id.is_none());
+        if !replaces && let Some(step) = self.inner.set_aside(round).await? {
+            return Ok(step);
+        }
+        self.version = Some(version);
+        let value = with_version(self.new.value.clone(), version);
+        Ok(Step::Write(Proposal { value, inline: self.new.inline.cloned(), keep_body: !replaces }))
+    }
+}
+
+impl Judge for Append<'_> {
+    fn judge<'a>(&'a mut self, round: Round<'a>) -> BoxFuture<'a, Result<Step>> {
+        self.append(round).boxed()
+    }
+
+    fn needs_agreement(&self) -> bool {
+        true
+    }
+
+    fn found(&mut self, own: &Entry) {
+        self.version = own.value.version();
+    }
+}
+
+fn with_version(mut value: Value, version: Version) -> Value {
+    match &mut value {
+        Value::Object(object) => object.version = Some(version),
+        Value::DeleteMarker(marker) => marker.version = Some(version),
+        Value::Tombstone | Value::Bucket(_) | Value::Upload(_) | Value::Part(_) => {}
+    }
+    value
+}
+
+impl Inner {
+    /// Puts a new version above those of a key, in a bucket that keeps them; which one it is.
+    pub(crate) async fn append(
+        &self,
+        bucket: &Bucket,
+        intent: Intent<'_>,
+        new: New<'_>,
+        check: &mut Check<'_>,
+    ) -> Result<(Landed, Option<Version>), Failed> {
+        let setting = bucket.versioning();
+        let numbered = setting.state == Versioning::Enabled;
+        let mut append = Append { inner: self, new, numbered, check, version: None };
+        let landed = self.decide_by(intent, Stamp::at_ms(setting.above_ms), &mut append).await?;
+        if let (Landed::At(stamp), false) = (&landed, numbered) {
+            self.clear_null(intent, *stamp).await;
+        }
+        Ok((landed, append.version))
+    }
+
+    /// Removes the null version that was beside a head and that the new one, null as well, has taken
+    /// the place of. Nobody sees it any more; where this fails it goes when the head does.
+    async fn clear_null(&self, intent: Intent<'_>, order: Stamp) {
+        let key = RegisterKey::version(intent.key, VersionId::Null);
+        let cleared = match self.beside(intent.key, VersionId::Null).await {
+            Ok(None) => return,
+            Ok(Some(_)) => {
+                let write_id = WriteId::random();
+                let intent = Intent { key: &key, write_id, claim: None, ..intent };
+                self.write_once(intent, order, Proposal::of(Value::Tombstone)).await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = cleared {
+            tracing::debug!(?key, %error, "a null version that was replaced is left behind");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What is read and written beside a head, in the middle of its ballot.
+
+use bytes::Bytes;
+use martlet_protocol::backend::{ListStart, Want};
+use martlet_protocol::entry::{Entry, Value};
+use martlet_protocol::{Level, RegisterKey, RegisterKind, Version, VersionId, WriteId};
+
+use crate::error::Result;
+use crate::index::{Proposal, Round, Step};
+use crate::store::Inner;
+use crate::walk::{Paths, Walk};
+
+/// The version that an entry is, if it is one.
+pub(crate) fn version_of(entry: Option<&Entry>) -> Option<(Version, &Entry)> {
+    let entry = entry?;
+    Some((entry.value.version()?, entry))
+}
+
+impl Inner {
+    /// Brings what a head holds beside it. None once it is there; else how the ballot goes on.
+    pub(super) async fn set_aside(&self, round: Round<'_>) -> Result<Option<Step>> {
+        let Some((version, entry)) = version_of(round.view.entry.as_ref()) else { return Ok(None) };
+        let key = RegisterKey::version(round.intent.key, version.name());
+        let proposal = Proposal {
+            value: entry.value.clone(),
+            inline: round.view.inline.clone(),
+            // A copy of its own, with the same extents; another one only where none has an id.
+            keep_body: version.id.is_some(),
+        };
+        self.write_beside(round, &key, entry.write_id, proposal).await
+    }
+
+    /// Removes what is beside a head. None once it is gone; else how the ballot goes on.
+    pub(super) async fn bury(&self, round: Round<'_>, version: VersionId) -> Result<Option<Step>> {
+        let key = RegisterKey::version(round.intent.key, version);
+        let proposal = Proposal::of(Value::Tombstone);
+        self.write_beside(round, &key, WriteId::random(), proposal).await
+    }
+
+    /// The latest version beside a head that is older than the head, with its bytes.
+    pub(super) async fn latest_beside(
+        &self,
+        head: &RegisterKey,
+        held: Version,
+    ) -> Result<Option<(Value, Option<Bytes>)>> {
+        let null = match held.id {
+            // Beside a head that has no id is a copy of it, or what it replaced.
+            None => None,
+            Some(_) => self.beside(head, VersionId::Null).await?,
+        };
+        let numbered = self.latest_numbered(head, held).await?;
+        let latest = [null, numbered].into_iter().flatten().max_by_key(|(version, _)| *version);
+        let Some((version, _)) = latest else { return Ok(None) };
+        let key = RegisterKey::version(head, version.name());
+        let view = self.read(&key, Want::EntryAndInline, Level::Strict).await?;
+        let inline = view.inline;
+        Ok(view.entry.filter(|entry| entry.value.version().is_some()).map(|it| (it.value, inline)))
+    }
+
+    /// One version beside a head, if it is there.
+    pub(super) async fn beside(
+        &self,
+        head: &RegisterKey,
+        version: VersionId,
+    ) -> Result<Option<(Version, Entry)>> {
+        let key = RegisterKey::version(head, version);
+        let entry = self.read(&key, Want::Entry, Level::Strict).await?.entry;
+        Ok(entry.and_then(|entry| Some((entry.value.version()?, entry))))
+    }
+
+    async fn latest_numbered(
+        &self,
+        head: &RegisterKey,
+        held: Version,
+    ) -> Result<Option<(Version, Entry)>> {
+        let write_id = held.id.unwrap_or(WriteId([0; 16]));
+        let from = VersionId::Numbered { position: held.position, write_id };
+        let start = ListStart::After(RegisterKey::version(head, from).name);
+        let mut walk = Walk::new(self, &run_of(head), start, 1, Level::Strict)?;
+        while let Some((_, entry)) = walk.next().await? {
+            if let Some(version) = entry.value.version() {
+                return Ok(Some((version, entry)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The registers beside a head.
+pub(super) fn run_of(head: &RegisterKey) -> Paths {
+    let mut prefix = head.name.to_vec();
+    prefix.push(0);
+    Paths {
+        bucket: head.bucket,
+        shards: vec![head.shard],
+        kind: RegisterKind::Version,
+        prefix: prefix.into(),
+        fold: None,
+    }
+}

@@ -1,0 +1,341 @@
+//! Listings of versions: key by key, of each the latest first.
+//!
+//! A page takes heads first, then what is beside them: a version that is set aside meanwhile is met
+//! once at least, and one that is met twice is known by its head.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+use martlet_protocol::backend::{ListStart, Want};
+use martlet_protocol::entry::{Bucket, Entry, Value};
+use martlet_protocol::{Level, RegisterKey, RegisterKind, Version, VersionId, WriteId};
+
+use super::beside::{run_of, version_of};
+use crate::api::{ListVersions, ListedVersion, VersionPage};
+use crate::error::Result;
+use crate::listing::folded;
+use crate::merge::successor;
+use crate::store::{Inner, ObjectStore};
+use crate::walk::{Paths, Walk, text};
+
+/// Heads that are taken at a time.
+const HEADS_MAX: usize = 1000;
+/// Entries that one call looks at for heads before it hands back what it has.
+const SEEN_MAX: usize = 50_000;
+
+/// What a run of heads holds, in the order of keys.
+enum Item {
+    /// A key and its current version.
+    Head(Bytes, Entry),
+    Folded(Bytes),
+    /// Where the call stops: nothing but tombstones for long.
+    Pause(Bytes),
+}
+
+/// What is left of a key in whose middle a page begins.
+#[derive(Default)]
+struct Rest {
+    /// All that is not below this place was told before.
+    below: Option<(u64, WriteId)>,
+    /// The null version, which stands in front of the run.
+    null: Option<(Version, Entry)>,
+}
+
+impl Rest {
+    fn is_due(&self, version: Version) -> bool {
+        self.below.is_none_or(|(position, write_id)| {
+            let (at, id) = place(version);
+            at < position || (at == position && id > write_id)
+        })
+    }
+}
+
+fn place(version: Version) -> (u64, WriteId) {
+    (version.position, version.id.unwrap_or(NULL_PLACE))
+}
+
+/// Where the null version stands among those of one position: after all.
+const NULL_PLACE: WriteId = WriteId([0xff; 16]);
+
+/// A page that is being filled.
+struct Filling<'a> {
+    inner: &'a Inner,
+    list: &'a ListVersions,
+    level: Level,
+    page: VersionPage,
+    last: Option<(String, Option<VersionId>)>,
+}
+
+impl Filling<'_> {
+    /// Whether nothing more goes in; if so, the page says where to go on.
+    fn is_full(&mut self) -> bool {
+        let full = self.page.versions.len() + self.page.prefixes.len() >= self.list.limit;
+        if full {
+            self.page.next.clone_from(&self.last);
+        }
+        full
+    }
+
+    /// Adds a version; false where there was no room for it.
+    fn push(&mut self, key: &Bytes, entry: Entry, is_latest: bool) -> Result<bool> {
+        if self.is_full() {
+            return Ok(false);
+        }
+        let Some(version) = entry.value.version() else { return Ok(true) };
+        let key = text(key.clone())?;
+        let (position, write_id) = place(version);
+        self.last = Some((key.clone(), Some(VersionId::Numbered { position, write_id })));
+        let (object, modified_ms) = match entry.value {
+            Value::Object(object) => (Some(object.clone()), object.modified_ms),
+            Value::DeleteMarker(marker) => (None, marker.modified_ms),
+            _ => return Ok(true),
+        };
+        let id = version.name();
+        self.page.versions.push(ListedVersion { key, id, is_latest, object, modified_ms });
+        Ok(true)
+    }
+
+    fn push_folded(&mut self, prefix: Bytes) -> Result<bool> {
+        if self.is_full() {
+            return Ok(false);
+        }
+        let prefix = text(prefix)?;
+        self.last = Some((prefix.clone(), None));
+        self.page.prefixes.push(prefix);
+        Ok(true)
+    }
+
+    /// The versions of one key: its head, and those beside it. False where there was no room.
+    async fn key(
+        &mut self,
+        (key, head): (Bytes, Entry),
+        beside: &mut Option<Beside<'_>>,
+        mut rest: Rest,
+    ) -> Result<bool> {
+        let Some((held, _)) = version_of(Some(&head)) else { return Ok(true) };
+        let mut null = rest.null.take().filter(|(null, _)| rest.is_due(*null));
+        if rest.is_due(held) && !self.push(&key, head, true)? {
+            return Ok(false);
+        }
+        let Some(beside) = beside else { return Ok(true) };
+        while let Some((version, entry)) = beside.next_of(&key).await? {
+            // A copy of the head, or what a null head has replaced.
+            if version.name() == held.name() || !rest.is_due(version) {
+                continue;
+            }
+            if version.id.is_none() {
+                null = Some((version, entry));
+                continue;
+            }
+            if let Some((_, entry)) = null.take_if(|(null, _)| null.position > version.position)
+                && !self.push(&key, entry, false)?
+            {
+                return Ok(false);
+            }
+            if !self.push(&key, entry, false)? {
+                return Ok(false);
+            }
+        }
+        match null {
+            Some((_, entry)) => self.push(&key, entry, false),
+            None => Ok(true),
+        }
+    }
+}
+
+/// What is beside heads, in the order of their keys.
+struct Beside<'a> {
+    walk: Walk<'a>,
+    /// Met, and of a key above the one that was asked for.
+    ahead: Option<(Bytes, Entry)>,
+}
+
+impl Beside<'_> {
+    /// The next version beside the head of `key`, tombstones passed over. Keys rise.
+    async fn next_of(&mut self, key: &Bytes) -> Result<Option<(Version, Entry)>> {
+        loop {
+            let (name, entry) = match self.ahead.take() {
+                Some(ahead) => ahead,
+                None => match self.walk.next().await? {
+                    Some(met) => met,
+                    None => return Ok(None),
+                },
+            };
+            let of = RegisterKey::version_of(&name).map(|(of, _)| of);
+            match of.map(|of| of.cmp(key)) {
+                // Left of a key that has no head any more.
+                None | Some(Ordering::Less) => {}
+                Some(Ordering::Greater) => {
+                    self.ahead = Some((name, entry));
+                    return Ok(None);
+                }
+                Some(Ordering::Equal) => {
+                    if let Some(version) = entry.value.version() {
+                        return Ok(Some((version, entry)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes over what is beside the heads of keys below `key`.
+    fn skip_to(&mut self, key: &Bytes) {
+        if self.ahead.as_ref().is_some_and(|(name, _)| name[..] >= run(key)[..]) {
+            return;
+        }
+        self.ahead = None;
+        self.walk.skip_to(run(key));
+    }
+}
+
+/// Where the run beside the head of a key begins.
+fn run(key: &[u8]) -> Bytes {
+    [key, &[0]].concat().into()
+}
+
+impl Inner {
+    /// A run of heads and folded prefixes.
+    async fn heads(&self, walk: &mut Walk<'_>, list: &ListVersions) -> Result<Vec<Item>> {
+        let (prefix, delimiter) =
+            (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
+        let mut items = Vec::new();
+        let most = list.limit.saturating_add(1).min(HEADS_MAX);
+        while items.len() < most
+            && let Some((name, entry)) = walk.next().await?
+        {
+            let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
+            match (fold, entry.value.version()) {
+                (None, Some(_)) => items.push(Item::Head(name, entry)),
+                (Some(fold), Some(_)) => {
+                    if let Some(next) = successor(&fold) {
+                        walk.skip_to(next);
+                    }
+                    items.push(Item::Folded(fold));
+                }
+                (None, None) if walk.seen > SEEN_MAX => {
+                    items.push(Item::Pause(name));
+                    break;
+                }
+                (_, None) => {}
+            }
+        }
+        Ok(items)
+    }
+}
+
+/// Where the heads of a page begin.
+fn start(list: &ListVersions) -> ListStart {
+    let Some(after) = &list.after_key else { return ListStart::First };
+    let delimiter = list.delimiter.as_deref().unwrap_or_default();
+    let fold = folded(after.as_bytes(), list.prefix.as_bytes(), delimiter.as_bytes());
+    match fold.and_then(successor) {
+        Some(next) => ListStart::At(next),
+        None => ListStart::After(Bytes::copy_from_slice(after.as_bytes())),
+    }
+}
+
+impl ObjectStore {
+    /// A page of the versions of a bucket's objects: by key, of each the latest first. A bucket that
+    /// keeps none has one of each, the null version.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
+    pub async fn list_versions(&self, bucket: &str, list: ListVersions) -> Result<VersionPage> {
+        let inner = &self.inner();
+        let bucket = inner.bucket_with_versions(bucket).await?;
+        let level = inner.level(&bucket);
+        let mut filling =
+            Filling { inner, list: &list, level, page: VersionPage::default(), last: None };
+        if list.limit > 0 && !list.prefix.contains('\0') {
+            filling.fill(&bucket).await?;
+        }
+        Ok(filling.page)
+    }
+}
+
+impl<'a> Filling<'a> {
+    async fn fill(&mut self, bucket: &Bucket) -> Result<()> {
+        let (inner, list) = (self.inner, self.list);
+        if let (Some(key), Some(version)) = (&list.after_key, list.after_version)
+            && !self.fill_rest(bucket, key, version).await?
+        {
+            return Ok(());
+        }
+        let paths = Paths::all(bucket, RegisterKind::Object).below(list.prefix.as_bytes());
+        let expected = list.limit.saturating_add(1);
+        let mut walk = Walk::new(inner, &paths, start(list), expected, self.level)?;
+        walk.honour(inner.ask.read_after);
+        loop {
+            let items = inner.heads(&mut walk, list).await?;
+            if items.is_empty() || !self.fill_with(bucket, items).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Adds the versions of a key that come after one of them; false where there was no room.
+    async fn fill_rest(&mut self, bucket: &Bucket, key: &str, after: VersionId) -> Result<bool> {
+        let register = RegisterKey::object(bucket.id, bucket.index_shards, key);
+        let head = self.inner.read(&register, Want::Entry, self.level).await?.entry;
+        let Some((held, head)) = version_of(head.as_ref()) else { return Ok(true) };
+        let null = RegisterKey::version(&register, VersionId::Null);
+        let null = self.inner.read(&null, Want::Entry, self.level).await?.entry;
+        let null = version_of(null.as_ref()).filter(|_| held.id.is_some());
+        let below = match (after, null) {
+            (VersionId::Numbered { position, write_id }, _) => (position, write_id),
+            (VersionId::Null, Some((null, _))) => place(null),
+            (VersionId::Null, None) if held.id.is_none() => place(held),
+            // It is gone, and nobody knows where it was.
+            (VersionId::Null, None) => return Ok(true),
+        };
+        let (position, write_id) = below;
+        let after = RegisterKey::version(&register, VersionId::Numbered { position, write_id });
+        let paths = run_of(&register);
+        let expected = self.list.limit.saturating_add(1);
+        let start = ListStart::After(after.name);
+        let walk = Walk::new(self.inner, &paths, start, expected, self.level)?;
+        let rest = Rest { below: Some(below), null: null.map(|(at, entry)| (at, entry.clone())) };
+        let mut beside = Some(Beside { walk, ahead: None });
+        self.key((register.name.clone(), head.clone()), &mut beside, rest).await
+    }
+
+    /// Adds what a run of heads holds, and what is beside them; false where there was no room.
+    async fn fill_with(&mut self, bucket: &Bucket, items: Vec<Item>) -> Result<bool> {
+        let mut beside = self.beside(bucket, &items)?;
+        for item in items {
+            let there_is_room = match item {
+                Item::Head(key, entry) => {
+                    if let Some(beside) = &mut beside {
+                        beside.skip_to(&key);
+                    }
+                    self.key((key, entry), &mut beside, Rest::default()).await?
+                }
+                Item::Folded(prefix) => self.push_folded(prefix)?,
+                Item::Pause(name) => {
+                    self.page.next = Some((text(name)?, None));
+                    false
+                }
+            };
+            if !there_is_room {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A walk over what is beside these heads, begun after they were read.
+    fn beside(&self, bucket: &Bucket, items: &[Item]) -> Result<Option<Beside<'a>>> {
+        let first = items.iter().find_map(|item| match item {
+            Item::Head(key, _) => Some(key),
+            Item::Folded(_) | Item::Pause(_) => None,
+        });
+        let Some(first) = first.filter(|_| bucket.versioning().state.keeps_versions()) else {
+            return Ok(None);
+        };
+        let paths = Paths::all(bucket, RegisterKind::Version).below(self.list.prefix.as_bytes());
+        let expected = self.list.limit.saturating_add(1);
+        let start = ListStart::At(run(first));
+        let walk = Walk::new(self.inner, &paths, start, expected, self.level)?;
+        Ok(Some(Beside { walk, ahead: None }))
+    }
+}

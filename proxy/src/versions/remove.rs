@@ -1,0 +1,77 @@
+//! A version goes for good. Where it was the current one, the latest of the others is from then on.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use martlet_protocol::entry::{Entry, Value};
+use martlet_protocol::{Stamp, VersionId};
+
+use super::beside::version_of;
+use crate::error::Result;
+use crate::index::{Failed, Intent, Judge, Landed, Proposal, Round, Step};
+use crate::put::Site;
+use crate::store::Inner;
+
+/// Removes one version of a key.
+struct Removal<'a> {
+    inner: &'a Inner,
+    version: VersionId,
+    /// Whether it was a delete marker, by the last round.
+    was_marker: bool,
+}
+
+impl Removal<'_> {
+    async fn remove(&mut self, round: Round<'_>) -> Result<Step> {
+        let Some((held, head)) = version_of(round.view.entry.as_ref()) else {
+            return Ok(Step::Keep);
+        };
+        let is_head = held.name() == self.version;
+        let gone = if is_head {
+            head.clone()
+        } else {
+            match self.inner.beside(round.intent.key, self.version).await? {
+                // Beside a head that has no id is none that anyone sees, and that is the head.
+                Some((_, entry)) => entry,
+                None => return Ok(Step::Keep),
+            }
+        };
+        self.was_marker = matches!(gone.value, Value::DeleteMarker(_));
+        // Before the head lets go of it: a copy of it may be there, or be on its way.
+        if let Some(step) = self.inner.bury(round, self.version).await? {
+            return Ok(step);
+        }
+        if !is_head {
+            let inline = round.view.inline.clone();
+            return Ok(Step::Write(Proposal::again(head.value.clone(), inline)));
+        }
+        let next = self.inner.latest_beside(round.intent.key, held).await?;
+        let (value, inline) = next.unwrap_or((Value::Tombstone, None));
+        Ok(Step::Write(Proposal { value, inline, keep_body: false }))
+    }
+}
+
+impl Judge for Removal<'_> {
+    fn judge<'a>(&'a mut self, round: Round<'a>) -> BoxFuture<'a, Result<Step>> {
+        self.remove(round).boxed()
+    }
+
+    fn needs_agreement(&self) -> bool {
+        true
+    }
+
+    fn found(&mut self, _own: &Entry) {}
+}
+
+impl Inner {
+    /// Removes a version, if it is there; whether it was a delete marker.
+    pub(crate) async fn remove_version(
+        &self,
+        site: &Site<'_>,
+        intent: Intent<'_>,
+        version: VersionId,
+    ) -> Result<(Landed, bool), Failed> {
+        let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
+        let mut removal = Removal { inner: self, version, was_marker: false };
+        let landed = self.decide_by(intent, floor, &mut removal).await?;
+        Ok((landed, removal.was_marker))
+    }
+}

@@ -1,0 +1,87 @@
+//! What is said of a version changes, or where its bytes lie; it stays the version that it is.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::entry::{Entry, Object, Value};
+use martlet_protocol::{Level, RegisterKey, VersionId};
+
+use super::beside::version_of;
+use super::find::no_object;
+use crate::error::Result;
+use crate::index::{Judge, Proposal, Round, Step};
+use crate::put::object_of;
+use crate::store::Inner;
+
+/// Says what an object is to become; none to leave it. Told the entry that it is in.
+pub(crate) type Change<'a> = dyn FnMut(&Entry, &Object) -> Result<Option<Object>> + Send + 'a;
+
+/// Changes one version of a key, or the current one.
+pub(crate) struct Revision<'a> {
+    inner: &'a Inner,
+    version: Option<VersionId>,
+    change: &'a mut Change<'a>,
+    /// Whether the extents of the object stay what they were.
+    keep_body: bool,
+    /// What it became by the last round.
+    pub(crate) revised: Option<Object>,
+    /// Whether it may be written beside the head, whatever became of the ballot.
+    pub(crate) is_beside: bool,
+}
+
+impl<'a> Revision<'a> {
+    pub(crate) fn new(
+        inner: &'a Inner,
+        version: Option<VersionId>,
+        change: &'a mut Change<'a>,
+        keep_body: bool,
+    ) -> Self {
+        Self { inner, version, change, keep_body, revised: None, is_beside: false }
+    }
+}
+
+impl Revision<'_> {
+    async fn revise(&mut self, round: Round<'_>) -> Result<Step> {
+        let head = round.view;
+        let held = version_of(head.entry.as_ref()).map(|(version, _)| version.name());
+        match self.version {
+            Some(version) if held != Some(version) => {
+                let key = RegisterKey::version(round.intent.key, version);
+                let view = self.inner.read(&key, Want::EntryAndInline, Level::Strict).await?;
+                let Some(proposal) = self.proposal(&view)? else { return Ok(Step::Keep) };
+                let write_id = round.intent.write_id;
+                self.is_beside = true;
+                if let Some(step) = self.inner.write_beside(round, &key, write_id, proposal).await?
+                {
+                    return Ok(step);
+                }
+                // It was no head all the while.
+                let value = head.entry.as_ref().map_or(Value::Tombstone, |it| it.value.clone());
+                Ok(Step::Write(Proposal::again(value, head.inline.clone())))
+            }
+            _ => Ok(self.proposal(head)?.map_or(Step::Keep, Step::Write)),
+        }
+    }
+
+    fn proposal(&mut self, view: &RegisterView) -> Result<Option<Proposal>> {
+        let (Some(entry), Some(object)) = (&view.entry, object_of(view)) else {
+            return Err(no_object(view.entry.as_ref(), self.version));
+        };
+        self.revised = (self.change)(entry, object)?;
+        let Some(revised) = self.revised.clone() else { return Ok(None) };
+        let value = Value::Object(Box::new(revised));
+        Ok(Some(Proposal { value, inline: view.inline.clone(), keep_body: self.keep_body }))
+    }
+}
+
+impl Judge for Revision<'_> {
+    fn judge<'a>(&'a mut self, round: Round<'a>) -> BoxFuture<'a, Result<Step>> {
+        self.revise(round).boxed()
+    }
+
+    fn needs_agreement(&self) -> bool {
+        true
+    }
+
+    fn found(&mut self, _own: &Entry) {}
+}

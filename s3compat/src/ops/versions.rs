@@ -1,0 +1,196 @@
+//! Versions of objects: `PutBucketVersioning`, `GetBucketVersioning`,
+//! `ListObjectVersions`, and how other operations name a version.
+
+use martlet_protocol::limits::LIST_KEYS_MAX;
+use martlet_protocol::{VersionId, Versioning};
+use martlet_proxy::{ListVersions, ListedVersion, ObjectName, VersionPage};
+use s3s::dto::{
+    BucketVersioningStatus, CommonPrefix, DeleteMarkerEntry, GetBucketVersioningInput,
+    GetBucketVersioningOutput, ListObjectVersionsInput, ListObjectVersionsOutput, MFADelete,
+    ObjectVersion, Owner, PutBucketVersioningInput, PutBucketVersioningOutput,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::encoding::Encoding;
+use super::{Operations, lenient, limit, wire_count, wire_owner, wire_size};
+use crate::attributes::{wire_class, wire_etag, wire_time};
+use crate::checksums::{wire_algorithm, wire_kind};
+use crate::errors::s3_error;
+
+/// The version that a request names, if it names one.
+pub(super) fn version(text: Option<&str>) -> S3Result<Option<VersionId>> {
+    let Some(text) = text else { return Ok(None) };
+    if text.is_empty() {
+        return Err(s3_error!(InvalidArgument, "Version id cannot be the empty string"));
+    }
+    let parsed = text.parse();
+    parsed.map(Some).map_err(|_| s3_error!(InvalidArgument, "Invalid version id specified"))
+}
+
+/// An object as a request names it.
+pub(super) fn named<'a>(key: &'a str, version_id: Option<&str>) -> S3Result<ObjectName<'a>> {
+    Ok(ObjectName { key, version: version(version_id)? })
+}
+
+impl Operations {
+    pub(super) async fn get_bucket_versioning(
+        &self,
+        request: S3Request<GetBucketVersioningInput>,
+    ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
+        let state = self.store.versioning(&request.input.bucket).await.map_err(s3_error)?;
+        let status = match state {
+            // A bucket that never had versions says nothing of them.
+            Versioning::Off | Versioning::Preparing => None,
+            Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
+            Versioning::Suspended => Some(BucketVersioningStatus::SUSPENDED),
+        };
+        let status = status.map(BucketVersioningStatus::from_static);
+        Ok(S3Response::new(GetBucketVersioningOutput { status, ..Default::default() }))
+    }
+
+    pub(super) async fn put_bucket_versioning(
+        &self,
+        mut request: S3Request<PutBucketVersioningInput>,
+    ) -> S3Result<S3Response<PutBucketVersioningOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        let asked = input.versioning_configuration;
+        if asked.mfa_delete.as_ref().map(MFADelete::as_str) == Some("Enabled") {
+            return Err(s3_error!(NotImplemented, "MFA delete is not implemented"));
+        }
+        let is_on = match asked.status.as_ref().map(BucketVersioningStatus::as_str) {
+            Some(BucketVersioningStatus::ENABLED) => true,
+            Some(BucketVersioningStatus::SUSPENDED) => false,
+            _ => {
+                return Err(s3_error!(
+                    IllegalVersioningConfigurationException,
+                    "The Versioning element must be specified as Enabled or Suspended"
+                ));
+            }
+        };
+        self.store.set_versioning(&input.bucket, is_on).await.map_err(s3_error)?;
+        Ok(S3Response::new(PutBucketVersioningOutput {}))
+    }
+
+    pub(super) async fn list_object_versions(
+        &self,
+        request: S3Request<ListObjectVersionsInput>,
+    ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
+        let input = request.input;
+        let encoding = Encoding::asked(input.encoding_type.as_ref())?;
+        let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
+        let prefix = input.prefix.unwrap_or_default();
+        let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+        let key_marker = input.key_marker.filter(|marker| !marker.is_empty());
+        let version_marker = input.version_id_marker;
+        let after_version = after_version(key_marker.as_deref(), version_marker.as_deref())?;
+        let list = ListVersions {
+            prefix: prefix.clone(),
+            delimiter: delimiter.clone(),
+            after_key: key_marker.clone(),
+            after_version,
+            limit,
+        };
+        let page = self.store.list_versions(&input.bucket, list).await.map_err(s3_error)?;
+        let bucket = self.store.bucket(&input.bucket).await.map_err(s3_error)?;
+        let owner = wire_owner(&bucket.owner);
+        let VersionPage { versions, prefixes, next } = page;
+        let (next_key, next_version) = next.map_or((None, None), |(key, id)| (Some(key), id));
+        let (versions, markers): (Vec<_>, Vec<_>) =
+            versions.into_iter().partition(|version| version.object.is_some());
+        let versions = versions.into_iter().filter_map(|it| wire_version(it, encoding, &owner));
+        let markers = markers.into_iter().map(|it| wire_marker(it, encoding, &owner));
+        let prefixes = prefixes.into_iter();
+        Ok(S3Response::new(ListObjectVersionsOutput {
+            common_prefixes: Some(
+                prefixes
+                    .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
+                    .collect(),
+            ),
+            delete_markers: Some(markers.collect()),
+            delimiter: delimiter.map(|delimiter| encoding.write(delimiter)),
+            encoding_type: encoding.wire(),
+            is_truncated: Some(next_key.is_some()),
+            key_marker: Some(encoding.write(key_marker.unwrap_or_default())),
+            max_keys: Some(wire_count(limit)),
+            name: Some(input.bucket),
+            next_key_marker: next_key.map(|key| encoding.write(key)),
+            next_version_id_marker: next_version.map(|id| id.to_string()),
+            prefix: Some(encoding.write(prefix)),
+            request_charged: None,
+            version_id_marker: Some(version_marker.unwrap_or_default()),
+            versions: Some(versions.collect()),
+        }))
+    }
+}
+
+/// Where among the versions of its key a page begins.
+fn after_version(key: Option<&str>, version_id: Option<&str>) -> S3Result<Option<VersionId>> {
+    match (key, version_id) {
+        (None, Some(_)) => Err(s3_error!(
+            InvalidArgument,
+            "A version-id marker cannot be specified without a key marker."
+        )),
+        (_, id) => version(id.filter(|id| !id.is_empty())),
+    }
+}
+
+fn wire_version(
+    version: ListedVersion,
+    encoding: Encoding,
+    owner: &Owner,
+) -> Option<ObjectVersion> {
+    let object = version.object?;
+    let checksum = object.checksums.first();
+    Some(ObjectVersion {
+        checksum_algorithm: checksum.map(|checksum| vec![wire_algorithm(checksum.algorithm)]),
+        checksum_type: checksum.map(|checksum| wire_kind(checksum.kind)),
+        e_tag: Some(wire_etag(object.etag)),
+        is_latest: Some(version.is_latest),
+        key: Some(encoding.write(version.key)),
+        last_modified: Some(wire_time(version.modified_ms)),
+        owner: Some(owner.clone()),
+        restore_status: None,
+        size: Some(wire_size(object.size)),
+        storage_class: Some(wire_class(object.attributes.storage_class.as_deref()).into()),
+        version_id: Some(version.id.to_string()),
+    })
+}
+
+fn wire_marker(version: ListedVersion, encoding: Encoding, owner: &Owner) -> DeleteMarkerEntry {
+    DeleteMarkerEntry {
+        is_latest: Some(version.is_latest),
+        key: Some(encoding.write(version.key)),
+        last_modified: Some(wire_time(version.modified_ms)),
+        owner: Some(owner.clone()),
+        version_id: Some(version.id.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code<T: std::fmt::Debug>(outcome: S3Result<T>) -> String {
+        outcome.unwrap_err().code().as_str().to_owned()
+    }
+
+    #[test]
+    fn a_version_is_named_or_it_is_not() {
+        assert_eq!(version(None).unwrap(), None);
+        assert_eq!(version(Some("null")).unwrap(), Some(VersionId::Null));
+        let id = "0f".repeat(24);
+        assert_eq!(version(Some(&id)).unwrap().unwrap().to_string(), id);
+        for wrong in ["", "1", "Null", "zz", &id[1..]] {
+            assert_eq!(code(version(Some(wrong))), "InvalidArgument", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_marker_of_versions_needs_a_key() {
+        assert_eq!(code(after_version(None, Some("null"))), "InvalidArgument");
+        assert_eq!(after_version(Some("k"), None).unwrap(), None);
+        assert_eq!(after_version(Some("k"), Some("")).unwrap(), None);
+        assert_eq!(after_version(Some("k"), Some("null")).unwrap(), Some(VersionId::Null));
+    }
+}
