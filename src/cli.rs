@@ -32,7 +32,7 @@ enum Command {
     /// Run a replicator of a cluster: its background workers
     Replicator(Box<replicator::ReplicatorArgs>),
     /// Ask a running process: where objects lie, how devices, nodes, rings and workers are
-    Admin(admin::AdminArgs),
+    Admin(Box<admin::AdminArgs>),
     /// Look after a ring: which device holds what
     Ring(Box<ring::RingArgs>),
     /// Try out a whole cluster of real processes on this machine

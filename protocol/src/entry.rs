@@ -1,4 +1,5 @@
-//! What a register holds: an object, a delete marker, a bucket, an upload or a part, or a tombstone.
+//! What a register holds: an object, a delete marker, a bucket, an upload or a part, who may come in,
+//! or a tombstone.
 //!
 //! ```text
 //! version (3) | order (16) | write id (16) | postcard of the value | tail, or nothing
@@ -7,11 +8,13 @@
 //! The head has a fixed layout, so that a replica compares orders without decoding the rest.
 //! Formats 1 and 2 differ in their buckets, and have no [`tail`]; they are read.
 
+mod account;
 mod bucket;
 mod tail;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::account::AccountDocument;
 pub use self::bucket::{Bucket, BucketState};
 use self::tail::Tail;
 use crate::error::{Error, Result};
@@ -53,6 +56,8 @@ pub enum Value {
     Part(Box<Part>),
     /// A version that says that there is no object, in the bucket of which versions are kept.
     DeleteMarker(Box<DeleteMarker>),
+    /// A document about who may come in, in the root bucket.
+    Account(AccountDocument),
 }
 
 /// An object: what it says of itself, and where its bytes are.
@@ -280,7 +285,11 @@ impl Value {
         match self {
             Self::Object(object) => Some(&object.body),
             Self::Part(part) => Some(&part.body),
-            Self::Tombstone | Self::Bucket(_) | Self::Upload(_) | Self::DeleteMarker(_) => None,
+            Self::Tombstone
+            | Self::Bucket(_)
+            | Self::Upload(_)
+            | Self::DeleteMarker(_)
+            | Self::Account(_) => None,
         }
     }
 
@@ -289,7 +298,11 @@ impl Value {
         let version = match self {
             Self::Object(object) => object.version,
             Self::DeleteMarker(marker) => marker.version,
-            Self::Tombstone | Self::Bucket(_) | Self::Upload(_) | Self::Part(_) => return None,
+            Self::Tombstone
+            | Self::Bucket(_)
+            | Self::Upload(_)
+            | Self::Part(_)
+            | Self::Account(_) => return None,
         };
         Some(version.unwrap_or(Version::UNVERSIONED))
     }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::id::{BucketId, Shard, UploadId, WriteId};
+use crate::limits::INDEX_SHARDS_DEFAULT;
 use crate::version::VersionId;
 
 /// What a register holds, and so what its name means.
@@ -33,6 +34,8 @@ pub enum RegisterKind {
     /// version a zero, else a one, its position inverted and its write id: the versions of a key lie
     /// together, the null version first, then the latest first.
     Version = 4,
+    /// In the root bucket: a document about who may come in; the name says which.
+    Account = 5,
 }
 
 impl RegisterKind {
@@ -45,6 +48,7 @@ impl RegisterKind {
             2 => Ok(Self::Upload),
             3 => Ok(Self::Part),
             4 => Ok(Self::Version),
+            5 => Ok(Self::Account),
             other => Err(Error::corrupt(format!("an index key names the unknown kind {other}"))),
         }
     }
@@ -102,6 +106,12 @@ impl RegisterKey {
             kind: RegisterKind::Object,
             name: Bytes::copy_from_slice(key.as_bytes()),
         }
+    }
+
+    /// The register of a document about who may come in.
+    pub fn account(name: &str) -> Self {
+        let kind = RegisterKind::Account;
+        Self { kind, ..Self::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, name) }
     }
 
     /// The register of an upload of `key`.
@@ -253,7 +263,8 @@ mod tests {
             Just(RegisterKind::Object),
             Just(RegisterKind::Upload),
             Just(RegisterKind::Part),
-            Just(RegisterKind::Version)
+            Just(RegisterKind::Version),
+            Just(RegisterKind::Account)
         ];
         let name = proptest::collection::vec(any::<u8>(), 0..40);
         (any::<[u8; 16]>(), any::<u16>(), kind, name).prop_map(|(bucket, shard, kind, name)| {

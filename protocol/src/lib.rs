@@ -15,6 +15,7 @@
 //! * [`term`]: how far the index has come through its ring changes (rules P1 to P3).
 //! * [`tree`]: sums by which devices find out that they hold the same (rule H1).
 //! * [`limits`]: every bound in one place, checked against each other when compiled.
+//! * [`network`]: where requests may come from.
 //! * [`http`]: the seam over HTTP, client and server halves, with the feature `http`.
 //! * [`error`]: one error whose kind says what the caller should do.
 //!
@@ -31,6 +32,7 @@ pub mod http;
 pub mod id;
 pub mod key;
 pub mod limits;
+pub mod network;
 pub mod redundancy;
 pub mod register;
 pub mod settings;
@@ -50,6 +52,7 @@ pub use id::{
     BucketId, DeviceId, DeviceIdentity, ExtentId, Partition, PolicyId, Shard, UploadId, WriteId,
 };
 pub use key::{RegisterKey, RegisterKind};
+pub use network::Network;
 pub use redundancy::Redundancy;
 pub use settings::{Setting, Settings};
 pub use stamp::{Stamp, StampSource, WriterId};

@@ -93,6 +93,12 @@ pub enum Error {
     /// An argument of the request makes no sense.
     #[error("{0}")]
     InvalidArgument(String),
+    /// There is no such tenant, user or access key.
+    #[error("{0}")]
+    NoSuchAccount(String),
+    /// A tenant, user or access key stands in the way.
+    #[error("{0}")]
+    AccountConflict(String),
     /// A storage class that names no storage policy.
     #[error("{0}")]
     InvalidStorageClass(String),

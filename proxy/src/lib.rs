@@ -4,7 +4,7 @@
 //! of [`Backend`](martlet_protocol::Backend). Nothing here knows HTTP, and nothing here knows disks.
 //!
 //! ```text
-//! put, change, read, listing, bucket, multipart, versions     what clients ask for
+//! put, change, read, listing, bucket, multipart, versions     what clients ask for; `accounts`: who they are
 //!   │          │            │
 //!   ▼          ▼            ▼
 //! ingest     bodies       walk ── merge             bytes in, bytes out, names in order
@@ -22,6 +22,7 @@
 //! Every write ends in one entry. Its extents are on disk and everything the client said about its
 //! body has been checked before the entry is written; if it never is, they are deleted again.
 
+mod accounts;
 pub mod api;
 mod bodies;
 mod bucket;
@@ -57,6 +58,10 @@ mod unclaimed;
 mod versions;
 mod walk;
 
+pub use accounts::{
+    Accounts, Holder, Key, KeyCache, Listed, MasterKey, NewKey, NewUser, ROOT, Role, Tenant, User,
+    Vault,
+};
 pub use api::*;
 pub use cluster::Cluster;
 pub use error::{Error, Result};

@@ -9,6 +9,10 @@ pub struct StoreOptions {
     pub part_bytes_min: u64,
     /// How long a bucket that was looked up is taken for granted.
     pub bucket_cache_ms: u64,
+    /// How long an access key that was looked up is taken for granted.
+    pub account_cache_ms: u64,
+    /// The same while no quorum answers.
+    pub account_outage_ms: u64,
     /// Bytes of bodies that all writes together may hold on their way to devices.
     pub buffer_bytes_max: usize,
     /// How long one call to a register may take.
@@ -26,6 +30,8 @@ impl Default for StoreOptions {
         Self {
             part_bytes_min: limits::PART_BYTES_MIN,
             bucket_cache_ms: 1000,
+            account_cache_ms: 1000,
+            account_outage_ms: 60_000,
             buffer_bytes_max: 128 * 1024 * 1024,
             index_call_ms: 5000,
             index_patience_ms: 1000,

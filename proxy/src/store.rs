@@ -15,6 +15,7 @@ use martlet_protocol::{Clock, Given, Level, Term, limits};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
+use crate::accounts::Owners;
 use crate::bucket::BucketCache;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) options: StoreOptions,
     pub(crate) stamps: StampSource,
     pub(crate) buckets: BucketCache,
+    /// What owners of buckets are called.
+    pub(crate) owners: Owners,
     pub(crate) manifests: Manifests,
     /// Keys where writers met lately.
     pub(crate) contended: Contended,
@@ -130,6 +133,7 @@ impl ObjectStore {
             options,
             stamps: StampSource::new(clock),
             buckets: BucketCache::new(options.bucket_cache_ms),
+            owners: Owners::default(),
             manifests: Manifests::default(),
             contended: Contended::new(),
             silent: Health::default(),

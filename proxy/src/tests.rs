@@ -1,5 +1,6 @@
 //! The object layer over devices in memory: what clients see, and what is left behind.
 
+mod accounts;
 mod buckets;
 mod coded;
 mod conditional;

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
@@ -54,7 +55,7 @@ impl Server {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, Failure> {
-        self.send(Method::GET, path, query)
+        self.send(Method::GET, path, query, Bytes::new())
     }
 
     /// Sets something, and decodes the answer.
@@ -63,7 +64,34 @@ impl Server {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T, Failure> {
-        self.send(Method::PUT, path, query)
+        self.send(Method::PUT, path, query, Bytes::new())
+    }
+
+    /// Makes something of a description, and decodes the answer.
+    pub(crate) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        asked: &impl Serialize,
+    ) -> Result<T, Failure> {
+        self.send(Method::POST, path, &[], json(asked))
+    }
+
+    /// Changes something by a description, and decodes the answer.
+    pub(crate) fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        asked: &impl Serialize,
+    ) -> Result<T, Failure> {
+        self.send(Method::PUT, path, &[], json(asked))
+    }
+
+    /// Deletes something, and decodes the answer.
+    pub(crate) fn delete<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T, Failure> {
+        self.send(Method::DELETE, path, query, Bytes::new())
     }
 
     fn send<T: DeserializeOwned>(
@@ -71,15 +99,15 @@ impl Server {
         method: Method,
         path: &str,
         query: &[(&str, &str)],
+        body: Bytes,
     ) -> Result<T, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
         let (status, body) = runtime.block_on(async {
-            match tokio::time::timeout(self.patience, self.fetch(method, &target(path, query)))
-                .await
-            {
+            let target = target(path, query);
+            match tokio::time::timeout(self.patience, self.fetch(method, &target, body)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Failure::refused(format!("{} does not answer", self.address))),
             }
@@ -101,7 +129,12 @@ impl Server {
         Err(Failure::refused(sentence))
     }
 
-    async fn fetch(&self, method: Method, target: &str) -> Result<(StatusCode, Bytes), Failure> {
+    async fn fetch(
+        &self,
+        method: Method,
+        target: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), Failure> {
         let broken = |error: &dyn std::fmt::Display| {
             Failure::refused(format!(
                 "no server answers at {}: {error}; is it running, and is this its admin address?",
@@ -117,7 +150,7 @@ impl Server {
             .uri(target)
             .header(header::HOST, self.address.to_string())
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
-            .body(Empty::<Bytes>::new())
+            .body(Full::new(body))
             .expect("target, host and token are of harmless characters");
         let exchange = async {
             let response = sender.send_request(request).await?;
@@ -130,6 +163,10 @@ impl Server {
         };
         answer.map_err(|error| broken(&error))
     }
+}
+
+fn json(asked: &impl Serialize) -> Bytes {
+    serde_json::to_vec(asked).expect("plain data can be encoded").into()
 }
 
 fn root_token(data_dir: &Path) -> Result<AdminToken, Failure> {

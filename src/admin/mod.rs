@@ -1,5 +1,6 @@
 //! `martlet admin`: asks a running process, and prints its answers for people or as JSON.
 
+mod accounts;
 mod ask;
 mod bucket;
 mod census;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use self::accounts::{KeyCommand, TenantCommand, UserCommand};
 use self::ask::Server;
 use self::bucket::BucketCommand;
 use self::census::CensusArgs;
@@ -33,6 +35,8 @@ Examples:
   martlet admin status
   martlet admin policy list
   martlet admin bucket set checkpoints --consistency strict
+  martlet admin tenant create research
+  martlet admin key create --tenant research
   martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key status
   martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key capacity
   martlet admin --admin-address 10.0.0.1:6201 --cluster-key-file cluster.key census
@@ -92,6 +96,15 @@ enum Command {
     /// What can be set about a bucket besides what S3 has words for
     #[command(subcommand)]
     Bucket(BucketCommand),
+    /// Tenants: accounts that own buckets
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+    /// Users of a tenant, who may do less than all of it
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Access keys of tenants and users
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// The rings of a cluster: who has which, and newer ones
     #[command(subcommand)]
     Ring(RingCommand),
@@ -146,6 +159,9 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
             print::show(&answer, args.json, |policies| policy::lines(policies));
         }
         Command::Bucket(command) => command.run(&server()?, args.json)?,
+        Command::Tenant(command) => command.run(&server()?, args.json)?,
+        Command::User(command) => command.run(&server()?, args.json)?,
+        Command::Key(command) => command.run(&server()?, args.json)?,
         Command::Ring(command) => {
             let file = args.cluster_key_file.as_deref().ok_or_else(|| {
                 Failure::usage("name the key of the cluster with --cluster-key-file")

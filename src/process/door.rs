@@ -1,12 +1,13 @@
 //! The S3 door of a process: where S3 clients connect, and who may come in.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use martlet_protocol::Clock;
-use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
+use martlet_proxy::{Accounts, Cluster, MasterKey, ObjectStore, StoreOptions, Vault};
 use martlet_s3compat::auth::{Keys, Secret};
 use martlet_s3compat::door::DoorConfig;
 use martlet_s3compat::{S3Service, TokenKey};
@@ -52,6 +53,11 @@ pub(crate) struct DoorSettings {
     pub(crate) root_access_key: Option<String>,
     /// Its secret.
     pub(crate) root_secret_key: Option<Hidden>,
+    /// Master keys, 64 hexadecimal digits each, with commas between them: the first seals the secrets of
+    /// access keys, all of them open.
+    pub(crate) master_keys: Option<Hidden>,
+    /// The same in a file, a line for each.
+    pub(crate) master_key_file: Option<PathBuf>,
     /// Requests at a time, replies that are being sent included; more are answered 503.
     pub(crate) max_requests: usize,
     /// Bytes of bodies that all writes together may hold on their way to devices.
@@ -69,6 +75,8 @@ impl Default for DoorSettings {
             default_policy: None,
             root_access_key: None,
             root_secret_key: None,
+            master_keys: None,
+            master_key_file: None,
             max_requests: 1024,
             write_buffer: Size(256 << 20),
         }
@@ -77,12 +85,14 @@ impl Default for DoorSettings {
 
 impl DoorSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 7] = [
+    pub(crate) const NAMES: [&str; 9] = [
         "s3_address",
         "domains",
         "default_policy",
         "root_access_key",
         "root_secret_key",
+        "master_keys",
+        "master_key_file",
         "max_requests",
         "write_buffer",
     ];
@@ -137,12 +147,44 @@ impl DoorSettings {
         Ok(options)
     }
 
-    /// The door in front of `objects`, which lets in whoever has this key.
+    /// The master keys.
+    fn vault(&self) -> Result<Vault, Failure> {
+        let (text, place) = match (&self.master_keys, &self.master_key_file) {
+            (None, None) => return Ok(Vault::default()),
+            (Some(_), Some(_)) => {
+                return Err(Failure::usage("set master_keys or master_key_file, not both"));
+            }
+            (Some(Hidden(text)), None) => (text.replace(',', "\n"), "master_keys".to_owned()),
+            (None, Some(file)) => {
+                let text = std::fs::read_to_string(file).map_err(|error| {
+                    let file = file.display();
+                    Failure::refused(format!("the master keys in {file} can't be read: {error}"))
+                })?;
+                (text, file.display().to_string())
+            }
+        };
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let keys: Option<Vec<MasterKey>> = lines.map(MasterKey::parse).collect();
+        keys.filter(|keys| !keys.is_empty()).map(Vault::new).ok_or_else(|| {
+            Failure::refused(format!(
+                "{place} should have one master key or several, each of 64 hexadecimal digits: make one \
+                 with openssl rand -hex 32"
+            ))
+        })
+    }
+
+    /// The tenants, users and keys in `objects`.
+    pub(crate) fn accounts(&self, objects: &ObjectStore) -> Result<Accounts, Failure> {
+        Ok(Accounts::new(objects.clone(), self.vault()?))
+    }
+
+    /// The door in front of `objects`, which lets in whoever has this key or one of a tenant.
     pub(crate) fn open(
         &self,
         objects: ObjectStore,
         clock: Arc<dyn Clock>,
         root: (&str, &Hidden),
+        accounts: Accounts,
         body_idle: Duration,
     ) -> S3Service {
         let (access_key, Hidden(secret)) = root;
@@ -155,7 +197,7 @@ impl DoorSettings {
             allow_anonymous: true,
             ..DoorConfig::default()
         };
-        let keys = Keys::root(access_key, Secret::new(secret));
+        let keys = Keys::root(access_key, Secret::new(secret)).with_accounts(accounts);
         S3Service::new(objects, config, clock, keys, TokenKey::derive(secret.as_bytes()))
     }
 }
@@ -192,5 +234,30 @@ mod tests {
         assert!(
             told(DoorSettings { s3_address: admin, ..root(None, None) }).contains("can't share")
         );
+    }
+    #[test]
+    fn master_keys_come_from_a_setting_or_a_file() {
+        let key = "0a".repeat(32);
+        let vault = |keys: Option<&str>, file: Option<PathBuf>| {
+            let master_keys = keys.map(|keys| Hidden(keys.to_owned()));
+            DoorSettings { master_keys, master_key_file: file, ..DoorSettings::default() }.vault()
+        };
+        assert!(!vault(None, None).unwrap().seals());
+        assert!(vault(Some(&format!("{key},{key}")), None).unwrap().seals());
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("master.key");
+        let refusal = vault(None, Some(file.clone())).unwrap_err().to_string();
+        assert!(refusal.contains("can't be read"), "{refusal}");
+        std::fs::write(&file, format!("{key}\n\n{key}\n")).unwrap();
+        assert!(vault(None, Some(file.clone())).unwrap().seals());
+        assert!(
+            vault(Some(&key), Some(file.clone())).unwrap_err().to_string().contains("not both")
+        );
+        for wrong in ["", "0a", "not a key"] {
+            let refusal = vault(Some(wrong), None).unwrap_err().to_string();
+            assert!(refusal.contains("openssl rand -hex 32"), "{refusal}");
+        }
+        std::fs::write(&file, "\n").unwrap();
+        assert!(vault(None, Some(file)).is_err());
     }
 }

@@ -4,13 +4,14 @@
 //! ```text
 //! settings ─ flags, environment, file     folder ─ what is remembered, and that one process uses it
 //! listen, patient, linger, door ─ clients  measure, metrics ─ what is counted
-//! operator, tell, objects, policies, buckets, token ─ what operators may ask   workers, upkeep ─ background work
+//! operator, tell, objects, policies, buckets, accounts, token ─ what operators may ask   workers, upkeep ─ background work
 //! logging, signals, clock, runtime
 //! ```
 //!
 //! Nothing here knows which role is played; the roles ([`server`](crate::server) and its peers) know
 //! nothing of each other.
 
+pub(crate) mod accounts;
 pub(crate) mod buckets;
 pub(crate) mod clock;
 pub(crate) mod door;

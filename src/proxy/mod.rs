@@ -15,6 +15,7 @@ mod settings;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use martlet_proxy::ObjectStore;
 use martlet_replicator::Foreground;
 use martlet_s3compat::S3Service;
@@ -35,7 +36,7 @@ use crate::process::metrics::{Metrics, Requests};
 use crate::process::operator::{self as admin, Operator, Parts};
 use crate::process::signals::Signals;
 use crate::process::token::AdminToken;
-use crate::process::{buckets, logging, objects, policies, runtime};
+use crate::process::{accounts, buckets, logging, objects, policies, runtime};
 
 /// Runs a proxy until it is told to stop.
 pub(crate) fn run(args: &ProxyArgs) -> Result<(), Failure> {
@@ -70,13 +71,17 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     store.set_term(member.keeper.term());
     let root = (access_key, root_secret);
     let idle = settings.common.body_idle_timeout;
-    let door = settings.door.open(store.clone(), member.clock.clone(), root, idle);
+    let accounts = settings.door.accounts(&store)?;
+    let clock = member.clock.clone();
+    let door = settings.door.open(store.clone(), clock, root, accounts.clone(), idle);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(member.clone().keep_up(stopped.clone()));
     let following = settings.door.clone();
     tasks.spawn(cluster::follow(store.clone(), member.clone(), following, changes, stopped));
-    let running = Running { settings: &settings, name, member, store, door, operator, signals };
+    let routes = accounts::routes(accounts, store.clone(), access_key);
+    let running =
+        Running { settings: &settings, name, member, store, door, routes, operator, signals };
     let outcome = running.run(s3).await;
     stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
@@ -91,13 +96,15 @@ struct Running<'a> {
     member: Arc<Member>,
     store: ObjectStore,
     door: S3Service,
+    /// Of tenants, users and keys.
+    routes: Router,
     operator: Arc<Operator>,
     signals: Signals,
 }
 
 impl Running<'_> {
     async fn run(self, listener: TcpListener) -> Result<(), Failure> {
-        let Self { settings, name, member, store, door, operator, mut signals } = self;
+        let Self { settings, name, member, store, door, routes, operator, mut signals } = self;
         let address = listen::address_of(&listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
@@ -113,7 +120,8 @@ impl Running<'_> {
                 .routes()
                 .merge(objects::extents_of(store.clone()))
                 .merge(policies::routes(store.clone()))
-                .merge(buckets::routes(store, foreground.clone())),
+                .merge(buckets::routes(store, foreground.clone()))
+                .merge(routes),
         });
         let service = Measured::new(door, requests, foreground);
         let (stop, stopped) = watch::channel(false);

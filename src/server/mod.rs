@@ -136,7 +136,8 @@ impl Running<'_> {
                 .merge(voice.routes())
                 .merge(objects::extents_of(store.objects.clone()))
                 .merge(policies::routes(store.objects.clone()))
-                .merge(buckets::routes(store.objects.clone(), foreground.clone())),
+                .merge(buckets::routes(store.objects.clone(), foreground.clone()))
+                .merge(store.accounts.clone()),
         });
         let service = Measured::new(store.door.clone(), requests, foreground);
         let (stop, stopped) = watch::channel(false);

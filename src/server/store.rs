@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::Router;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
 use martlet_proxy::{Cluster, ObjectStore};
@@ -25,7 +26,7 @@ use crate::process::clock::SteadyClock;
 use crate::process::folder::DataFolder;
 use crate::process::metrics::{AskDevices, AskWorkers};
 use crate::process::operator::Operator;
-use crate::process::workers;
+use crate::process::{accounts, workers};
 use crate::units::Size;
 
 /// Index blocks kept in memory, and index writes gathered there: with what bodies on their way and
@@ -40,6 +41,8 @@ const TREE_KEY: &str = "martlet 2026 hash trees of an embedded server";
 pub(crate) struct Store {
     pub(crate) objects: ObjectStore,
     pub(crate) door: S3Service,
+    /// What operators may ask about tenants, users and keys.
+    pub(crate) accounts: Router,
     node: Arc<StorageNode>,
     absent: Arc<Absent>,
     index: Arc<Ring>,
@@ -78,13 +81,27 @@ impl Store {
         for device in node.devices().await.unwrap_or_default() {
             objects.set_term(device.term);
         }
+        let accounts = settings.door.accounts(&objects)?;
         let door = settings.door.open(
             objects.clone(),
             clock.clone(),
             (&credentials.access_key, &credentials.secret_key),
+            accounts.clone(),
             settings.common.body_idle_timeout,
         );
-        Ok(Self { objects, door, node, absent, index, data, by_device, clock, started_ms })
+        let accounts = accounts::routes(accounts, objects.clone(), &credentials.access_key);
+        Ok(Self {
+            objects,
+            door,
+            accounts,
+            node,
+            absent,
+            index,
+            data,
+            by_device,
+            clock,
+            started_ms,
+        })
     }
 
     /// Who answers for the devices, those that are missing included.

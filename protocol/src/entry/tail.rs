@@ -61,7 +61,9 @@ fn manifest(value: &Value) -> Option<&Manifest> {
             UploadState::Completing { object, .. } => &object.body,
             _ => return None,
         },
-        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) => return None,
+        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) | Value::Account(_) => {
+            return None;
+        }
     };
     match body {
         Body::Extents(manifest) => Some(manifest),
@@ -77,7 +79,9 @@ fn manifest_mut(value: &mut Value) -> Option<&mut Manifest> {
             UploadState::Completing { object, .. } => &mut object.body,
             _ => return None,
         },
-        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) => return None,
+        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) | Value::Account(_) => {
+            return None;
+        }
     };
     match body {
         Body::Extents(manifest) => Some(manifest),

@@ -72,7 +72,11 @@ fn with_version(mut value: Value, version: Version) -> Value {
     match &mut value {
         Value::Object(object) => object.version = Some(version),
         Value::DeleteMarker(marker) => marker.version = Some(version),
-        Value::Tombstone | Value::Bucket(_) | Value::Upload(_) | Value::Part(_) => {}
+        Value::Tombstone
+        | Value::Bucket(_)
+        | Value::Upload(_)
+        | Value::Part(_)
+        | Value::Account(_) => {}
     }
     value
 }

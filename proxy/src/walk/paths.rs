@@ -34,6 +34,11 @@ impl Paths {
         Self { bucket: BucketId::ROOT, shards, kind: RegisterKind::Object, prefix, fold: None }
     }
 
+    /// The documents about who may come in whose names begin with a prefix.
+    pub(crate) fn accounts(prefix: &str) -> Self {
+        Self { kind: RegisterKind::Account, ..Self::root(prefix) }
+    }
+
     /// The same below a prefix.
     pub(crate) fn below(mut self, prefix: &[u8]) -> Self {
         self.prefix = Bytes::copy_from_slice(prefix);
@@ -52,7 +57,9 @@ impl Paths {
                 let key = RegisterKey::version_of(&name).map_or(&name[..], |(key, _)| key);
                 shard_of(key, count(all))
             }
-            (all, RegisterKind::Object | RegisterKind::Part) => shard_of(&name, count(all)),
+            (all, RegisterKind::Object | RegisterKind::Part | RegisterKind::Account) => {
+                shard_of(&name, count(all))
+            }
         };
         RegisterKey { bucket: self.bucket, shard, kind: self.kind, name }
     }
@@ -100,5 +107,8 @@ mod tests {
         }
         let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "name");
         assert_eq!(Paths::root("").register(root.name.clone()), root);
+        let key = RegisterKey::account("key/AKID");
+        assert_eq!(Paths::accounts("key/").register(key.name.clone()), key);
+        assert_ne!(key, RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "key/AKID"));
     }
 }

@@ -23,7 +23,6 @@ mod context;
 mod glob;
 mod json;
 mod key;
-mod network;
 mod operations;
 mod operator;
 mod policy;

@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
+use martlet_protocol::Network;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
 
 use super::key::Kind;
-use super::network::Network;
 use super::template::Template;
 use super::{Context, Malformed};
 

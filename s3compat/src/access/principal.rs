@@ -1,37 +1,64 @@
 //! Who asks, and whom a policy names.
 //!
-//! A name that owns buckets is an account with one user of the same name. So `alice`,
-//! `arn:aws:iam::alice:root`, `arn:aws:iam::alice:user/alice`, `arn:aws:iam:::user/alice` and the
-//! canonical user `alice` are all the same today.
+//! A tenant is an account. Its own keys come as a user of the tenant's name, which no other user can have:
+//! so for those `alice`, `arn:aws:iam::alice:root`, `arn:aws:iam::alice:user/alice` and
+//! `arn:aws:iam:::user/alice` are all the same. A tenant's canonical id may stand wherever its name may, and
+//! as canonical user. Who names an account names all its users.
+
+use std::sync::Arc;
+
+use martlet_proxy::Role;
 
 use super::Malformed;
+use super::action::{Action, Scope};
 use super::json::Json;
+use crate::auth::Who;
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Requester {
     /// Nobody in particular.
     Anonymous,
-    /// A user of an account.
-    User {
-        /// The account.
-        account: String,
-        /// The user's name in it.
-        user: String,
-    },
+    /// An account, or a user of one.
+    User(Arc<Who>),
 }
 
 impl Requester {
     /// The one user of the account `name`.
+    #[cfg(test)]
     pub(crate) fn named(name: &str) -> Self {
-        Self::User { account: name.to_owned(), user: name.to_owned() }
+        Self::User(Arc::new(Who::named(name)))
+    }
+
+    /// Whether its role lets it do this, whatever else does.
+    pub(crate) fn has_role_for(&self, action: Action) -> bool {
+        match self {
+            Self::Anonymous => true,
+            Self::User(who) => role_allows(who.role, action),
+        }
+    }
+
+    /// Whether its role leaves it all that its account may.
+    pub(crate) fn is_whole(&self) -> bool {
+        match self {
+            Self::Anonymous => true,
+            Self::User(who) => who.role == Role::Admin,
+        }
+    }
+
+    /// Whether what this owner has is its own to use: root's is everything.
+    pub(crate) fn owns(&self, owner: &str) -> bool {
+        match self {
+            Self::Anonymous => false,
+            Self::User(who) => *who.canonical_id == *owner || who.is_root(),
+        }
     }
 
     /// Its ARN; anonymous has none.
     pub(crate) fn arn(&self) -> Option<String> {
         match self {
             Self::Anonymous => None,
-            Self::User { account, user } => Some(format!("arn:aws:iam::{account}:user/{user}")),
+            Self::User(who) => Some(format!("arn:aws:iam::{}:user/{}", who.account, who.user)),
         }
     }
 }
@@ -102,19 +129,45 @@ impl Principal {
     }
 
     fn is(&self, requester: &Requester) -> bool {
-        let Requester::User { account, user } = requester else {
-            return *self == Self::Everyone;
-        };
+        let Requester::User(who) = requester else { return *self == Self::Everyone };
+        let is_its = |named: &String| **named == *who.account || **named == *who.canonical_id;
         match self {
             Self::Everyone => true,
-            Self::Account(named) => named == account,
-            // A user of no account is the one that an account is named after.
-            Self::User { account: named, user: name } if named.is_empty() => {
-                name == user && name == account
+            Self::Account(named) => is_its(named),
+            // A user of no account is the one that stands for a whole account.
+            Self::User { account, user } if account.is_empty() => who.is_account() && is_its(user),
+            Self::User { account, user } => {
+                is_its(account) && (**user == *who.user || who.is_account() && is_its(user))
             }
-            Self::User { account: named, user: name } => named == account && name == user,
-            Self::Canonical(id) => id == account,
+            Self::Canonical(id) => **id == *who.canonical_id,
         }
+    }
+}
+
+/// Object actions that a role for reading and writing doesn't have: they decide who else may do what, or
+/// whether something may be deleted.
+const BEYOND_WRITING: [Action; 8] = [
+    Action::BypassGovernanceRetention,
+    Action::ObjectOwnerOverrideToBucketOwner,
+    Action::PutObjectAcl,
+    Action::PutObjectLegalHold,
+    Action::PutObjectRetention,
+    Action::PutObjectVersionAcl,
+    Action::ReplicateDelete,
+    Action::ReplicateObject,
+];
+
+/// Whether a role lets its holder do this, of what the account may.
+fn role_allows(role: Role, action: Action) -> bool {
+    let is_reading = || {
+        let name = action.name();
+        name.starts_with("s3:Get") || name.starts_with("s3:List")
+    };
+    let is_writing = || action.scope() == Scope::Object && !BEYOND_WRITING.contains(&action);
+    match role {
+        Role::Admin => true,
+        Role::ReadWrite => is_reading() || is_writing(),
+        Role::ReadOnly => is_reading(),
     }
 }
 
@@ -158,11 +211,59 @@ mod tests {
             let named = parse(text).unwrap();
             assert!(!named.name(&Requester::Anonymous) && !named.has_everyone(), "{text}");
         }
-        let other = Requester::User { account: "alice".into(), user: "carol".into() };
+        let carol =
+            Who { user: "carol".into(), canonical_id: "c0ffee".into(), ..Who::named("alice") };
+        let other = Requester::User(Arc::new(carol));
         assert!(parse(r#"{"AWS": "arn:aws:iam::alice:root"}"#).unwrap().name(&other));
         assert!(!parse(r#"{"AWS": "arn:aws:iam::alice:user/alice"}"#).unwrap().name(&other));
         assert!(parse(r#"{"AWS": "arn:aws:iam::alice:user/carol"}"#).unwrap().name(&other));
         assert_eq!(other.arn().unwrap(), "arn:aws:iam::alice:user/carol");
+        for (text, is_named) in [
+            (r#"{"AWS": "c0ffee"}"#, true),
+            (r#"{"AWS": "arn:aws:iam::c0ffee:user/carol"}"#, true),
+            (r#"{"CanonicalUser": "c0ffee"}"#, true),
+            (r#"{"CanonicalUser": "alice"}"#, false),
+            (r#"{"AWS": "arn:aws:iam:::user/c0ffee"}"#, false),
+            (r#"{"AWS": "arn:aws:iam:::user/carol"}"#, false),
+        ] {
+            assert_eq!(parse(text).unwrap().name(&other), is_named, "{text}");
+        }
+        let account = Who { canonical_id: "c0ffee".into(), ..Who::named("alice") };
+        let account = Requester::User(Arc::new(account));
+        for text in [
+            r#"{"AWS": "arn:aws:iam:::user/c0ffee"}"#,
+            r#"{"AWS": "arn:aws:iam::alice:user/c0ffee"}"#,
+            r#"{"AWS": "arn:aws:iam:::user/alice"}"#,
+        ] {
+            assert!(parse(text).unwrap().name(&account), "{text}");
+        }
+    }
+
+    #[test]
+    fn roles_leave_what_their_names_say() {
+        let allows = |role, action| role_allows(role, action);
+        for action in Action::ALL {
+            assert!(allows(Role::Admin, *action));
+            assert!(!allows(Role::ReadOnly, *action) || allows(Role::ReadWrite, *action));
+        }
+        for action in [Action::GetObject, Action::ListBucket, Action::ListAllMyBuckets] {
+            assert!(allows(Role::ReadOnly, action), "{action:?}");
+        }
+        for action in [Action::PutObject, Action::DeleteObject, Action::PutObjectTagging] {
+            assert!(
+                !allows(Role::ReadOnly, action) && allows(Role::ReadWrite, action),
+                "{action:?}"
+            );
+        }
+        for action in [
+            Action::CreateBucket,
+            Action::DeleteBucket,
+            Action::PutBucketPolicy,
+            Action::PutObjectAcl,
+            Action::BypassGovernanceRetention,
+        ] {
+            assert!(!allows(Role::ReadWrite, action), "{action:?}");
+        }
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! The decision: which mechanism a request uses, and whether it holds.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method};
 use martlet_protocol::Clock;
 
 use super::date::Timestamp;
-use super::keys::{Identity, Keys};
+use super::keys::{Credential, Keys};
 use super::payload::{Announced, Payload};
 use super::query::Query;
 use super::refusal::{Code, Refusal};
-use super::target::Target;
+use super::target::{Target, decode};
+use super::who::Identity;
 use super::{v2, v4};
 
 /// What counts as authentic.
@@ -101,11 +104,49 @@ pub struct Authenticated {
     pub(crate) mechanism: Mechanism,
 }
 
+/// Who says that it sent a request, before that is proven, and from where it came.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// What the access key stands for that the request names, where that is not known for good.
+    pub(crate) credential: Option<Arc<Credential>>,
+    /// Where it came from, if that is known.
+    pub(crate) peer: Option<IpAddr>,
+}
+
 /// Where and when a signature is checked.
 pub(super) struct Site<'a> {
     pub(super) keys: &'a Keys,
+    pub(super) caller: &'a Caller,
     pub(super) regions: &'a [String],
     pub(super) now: Timestamp,
+}
+
+impl Site<'_> {
+    /// What an access key stands for.
+    pub(super) fn credential(&self, access_key: &str) -> Result<&Arc<Credential>, Refusal> {
+        let called = || self.caller.credential.as_ref().filter(|it| it.access_key() == access_key);
+        let known = self.keys.lookup(access_key).or_else(called);
+        known.ok_or_else(|| v4::unknown_key(access_key))
+    }
+}
+
+/// The access key that a request names, wherever it does.
+fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
+    if let Some(authorization) = headers.get("authorization") {
+        let (_, credential) = authorization.to_str().ok()?.split_once("Credential=")?;
+        return credential.split(['/', ',']).next().map(Cow::Borrowed);
+    }
+    let value = query.split('&').find_map(|pair| {
+        pair.strip_prefix("X-Amz-Credential=").or_else(|| pair.strip_prefix("AWSAccessKeyId="))
+    })?;
+    let mut value = decode(value, true).ok()?;
+    if let Some(end) = value.find('/') {
+        match &mut value {
+            Cow::Borrowed(text) => *text = &text[..end],
+            Cow::Owned(text) => text.truncate(end),
+        }
+    }
+    Some(value)
 }
 
 /// Decides who sent a request.
@@ -122,13 +163,49 @@ impl Authenticator {
         Self { config, clock, keys }
     }
 
-    /// Who sent the request. Refuses what is signed wrongly; what isn't signed is anonymous.
-    pub fn authenticate(&self, head: &Head<'_>) -> Result<Authenticated, Refusal> {
-        let site = Site {
-            keys: &self.keys,
-            regions: &self.config.regions,
-            now: Timestamp::from_unix_ms(self.clock.now_ms()),
-        };
+    /// Who says that it sent a request with this head, which came from `peer`. Asks the directory of
+    /// keys where it must.
+    pub(crate) async fn caller(
+        &self,
+        headers: &HeaderMap,
+        query: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<Caller, Refusal> {
+        match claimed(headers, query) {
+            Some(access_key) => self.caller_of(&access_key, peer).await,
+            None => Ok(Caller { credential: None, peer }),
+        }
+    }
+
+    /// The same of the holder of an access key.
+    pub(crate) async fn caller_of(
+        &self,
+        access_key: &str,
+        peer: Option<IpAddr>,
+    ) -> Result<Caller, Refusal> {
+        let is_fixed = self.keys.lookup(access_key).is_some();
+        let credential = if is_fixed { None } else { self.keys.find(access_key).await? };
+        Ok(Caller { credential, peer })
+    }
+
+    /// Who sent the request. Refuses what is signed wrongly, or comes from where it may not; what isn't
+    /// signed is anonymous.
+    pub fn authenticate(&self, head: &Head<'_>, caller: &Caller) -> Result<Authenticated, Refusal> {
+        let authenticated = self.prove(head, caller)?;
+        if let Some(who) = authenticated.identity.who() {
+            who.check_source(caller.peer)?;
+        }
+        Ok(authenticated)
+    }
+
+    /// What checks signatures now.
+    pub(super) fn site<'a>(&'a self, caller: &'a Caller) -> Site<'a> {
+        let now = Timestamp::from_unix_ms(self.clock.now_ms());
+        Site { keys: &self.keys, caller, regions: &self.config.regions, now }
+    }
+
+    fn prove(&self, head: &Head<'_>, caller: &Caller) -> Result<Authenticated, Refusal> {
+        let site = self.site(caller);
         let authorization = head.header("authorization")?;
         let has = |name: &str| head.query_get(name).is_some();
         let v4_query = has("X-Amz-Signature") || has("X-Amz-Algorithm");
@@ -166,4 +243,33 @@ fn anonymous(head: &Head<'_>) -> Result<Authenticated, Refusal> {
         payload: announced.unwrap_or(Announced::Unsigned).without_signer()?,
         mechanism: Mechanism::None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_that_a_request_names_is_found_wherever_it_does() {
+        let by_header = |value: &'static str| {
+            let headers = [(http::header::AUTHORIZATION, HeaderValue::from_static(value))];
+            claimed(&headers.into_iter().collect(), "X-Amz-Credential=OTHER").map(Cow::into_owned)
+        };
+        let named =
+            by_header("AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/s3/aws4_request, x");
+        assert_eq!(named.as_deref(), Some("AKID"));
+        assert_eq!(by_header("Bearer AKID"), None, "a header counts, and not the query beside it");
+        let by_query = |query| claimed(&HeaderMap::new(), query).map(Cow::into_owned);
+        for query in [
+            "list-type=2&X-Amz-Credential=AKID%2F20260101%2Fus-east-1%2Fs3%2Faws4_request",
+            "X-Amz-Credential=AKID/20260101",
+            "AWSAccessKeyId=AKID&Signature=x",
+            "AWSAccessKeyId=%41KID",
+        ] {
+            assert_eq!(by_query(query).as_deref(), Some("AKID"), "{query}");
+        }
+        for query in ["", "prefix=AKID", "X-Amz-Credential=%ff"] {
+            assert_eq!(by_query(query), None, "{query}");
+        }
+    }
 }

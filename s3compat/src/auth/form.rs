@@ -1,12 +1,12 @@
 //! Signatures of HTML forms. What is signed is the policy document that the form carries, as it came.
 
-use super::authenticator::Authenticator;
+use super::authenticator::{Authenticator, Caller};
 use super::date::Timestamp;
-use super::keys::Identity;
 use super::refusal::{Code, Refusal};
 use super::scope::{Place, Scope};
 use super::v2;
-use super::v4::{is_equal, mismatch, unknown_key};
+use super::v4::{is_equal, mismatch};
+use super::who::Identity;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Fields of which one makes a signature of version 4.
@@ -16,11 +16,30 @@ const V4_FIELDS: [&str; 4] =
 const V2_FIELDS: [&str; 2] = ["signature", "awsaccesskeyid"];
 
 impl Authenticator {
+    /// The access key that a form names.
+    pub(crate) fn form_key<'a>(field: impl Fn(&str) -> Option<&'a str>) -> Option<&'a str> {
+        let scope = field("x-amz-credential").map(|scope| scope.split('/').next().unwrap_or(scope));
+        scope.or_else(|| field("awsaccesskeyid"))
+    }
+
     /// Who signed a form. `field` gives its fields by name, in lower case. A form without policy and
     /// signature is anonymous; with one of them alone it is none.
     pub(crate) fn authenticate_form<'a>(
         &self,
         field: impl Fn(&str) -> Option<&'a str>,
+        caller: &Caller,
+    ) -> Result<Identity, Refusal> {
+        let identity = self.prove_form(field, caller)?;
+        if let Some(who) = identity.who() {
+            who.check_source(caller.peer)?;
+        }
+        Ok(identity)
+    }
+
+    fn prove_form<'a>(
+        &self,
+        field: impl Fn(&str) -> Option<&'a str>,
+        caller: &Caller,
     ) -> Result<Identity, Refusal> {
         let has = |names: &[&str]| names.iter().any(|name| field(name).is_some());
         if field("x-amz-security-token").is_some() {
@@ -31,13 +50,13 @@ impl Authenticator {
         match field("policy") {
             None if is_v4 || is_v2 => Err(missing("Policy")),
             None => Ok(Identity::Anonymous),
-            Some(policy) if is_v4 => self.form_v4(policy, field),
+            Some(policy) if is_v4 => self.form_v4(policy, field, caller),
             Some(_) if !self.config.allow_v2_query => Err(Refusal::new(
                 Code::InvalidRequest,
                 "The authorization mechanism you have provided is not supported. Please use \
                  AWS4-HMAC-SHA256.",
             )),
-            Some(policy) => self.form_v2(policy, field),
+            Some(policy) => self.form_v2(policy, field, caller),
         }
     }
 
@@ -45,6 +64,7 @@ impl Authenticator {
         &self,
         policy: &str,
         field: impl Fn(&str) -> Option<&'a str>,
+        caller: &Caller,
     ) -> Result<Identity, Refusal> {
         let get = |name: &str, shown| field(name).ok_or_else(|| missing(shown));
         let algorithm = get("x-amz-algorithm", "X-Amz-Algorithm")?;
@@ -62,7 +82,8 @@ impl Authenticator {
         scope.check(time, &self.config.regions, Place::Query)?;
         let signature = get("x-amz-signature", "X-Amz-Signature")?;
         let key = scope.access_key;
-        let credential = self.keys.lookup(key).ok_or_else(|| unknown_key(key))?;
+        let site = self.site(caller);
+        let credential = site.credential(key)?;
         let expected = credential.signing_key(time, scope.region).sign(policy.as_bytes());
         if !is_equal(&expected, signature) {
             return Err(mismatch(key, signature, policy));
@@ -74,10 +95,12 @@ impl Authenticator {
         &self,
         policy: &str,
         field: impl Fn(&str) -> Option<&'a str>,
+        caller: &Caller,
     ) -> Result<Identity, Refusal> {
         let key = field("awsaccesskeyid").ok_or_else(|| missing("AWSAccessKeyId"))?;
         let signature = field("signature").ok_or_else(|| missing("Signature"))?;
-        let credential = self.keys.lookup(key).ok_or_else(|| unknown_key(key))?;
+        let site = self.site(caller);
+        let credential = site.credential(key)?;
         if !is_equal(&v2::sign(credential.secret(), policy), signature) {
             return Err(mismatch(key, signature, policy));
         }
@@ -116,7 +139,7 @@ mod tests {
         let authenticator = Authenticator::new(config, clock, keys());
         let field =
             |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
-        authenticator.authenticate_form(field).map_err(|refusal| refusal.code)
+        authenticator.authenticate_form(field, &Caller::default()).map_err(|refusal| refusal.code)
     }
 
     fn v4_fields(signature: &str) -> Vec<(&'static str, String)> {

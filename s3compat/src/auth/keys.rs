@@ -5,33 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_sigv4::sign::v4::generate_signing_key;
+use martlet_proxy::{Accounts, KeyCache, ROOT};
 use parking_lot::RwLock;
 
 use super::date::Timestamp;
-
-/// Who sent a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identity {
-    /// Nobody in particular: the request was not signed.
-    Anonymous,
-    /// The holder of an access key; the name owns what it makes.
-    Known(Arc<str>),
-}
-
-impl Identity {
-    /// The identity called `name`.
-    pub fn known(name: &str) -> Self {
-        Self::Known(name.into())
-    }
-
-    /// Its name; anonymous has none.
-    pub fn name(&self) -> Option<&str> {
-        match self {
-            Self::Anonymous => None,
-            Self::Known(name) => Some(name),
-        }
-    }
-}
+use super::refusal::{Code, Refusal};
+use super::who::{Identity, Who};
 
 /// A secret access key. It is never printed.
 #[derive(Clone)]
@@ -54,33 +33,61 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The access keys that are honoured. Cheap to clone.
+/// The access keys that are honoured: some for good, and those that a directory knows. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Keys(Arc<HashMap<String, Arc<Credential>>>);
+pub struct Keys {
+    fixed: Arc<HashMap<String, Arc<Credential>>>,
+    directory: Option<KeyCache<Credential>>,
+}
 
 impl Keys {
     /// One key, for the owner of everything.
     pub fn root(access_key: &str, secret: Secret) -> Self {
-        Self::new([(access_key.to_owned(), secret, Identity::known("root"))])
+        Self::new([(access_key.to_owned(), secret, Identity::known(ROOT))])
     }
 
     /// Access keys with their secrets and the identities that they speak for.
     pub fn new(keys: impl IntoIterator<Item = (String, Secret, Identity)>) -> Self {
         let credentials = keys.into_iter().map(|(access_key, secret, identity)| {
-            (access_key, Arc::new(Credential { secret, identity, derived: RwLock::default() }))
+            let credential = Credential::new(&access_key, secret, identity);
+            (access_key, Arc::new(credential))
         });
-        Self(Arc::new(credentials.collect()))
+        Self { fixed: Arc::new(credentials.collect()), directory: None }
     }
 
-    /// What an access key stands for.
+    /// The same with the keys of tenants. What is known for good wins.
+    #[must_use]
+    pub fn with_accounts(self, accounts: Accounts) -> Self {
+        let directory = KeyCache::new(accounts, |holder, secret| {
+            let identity = Identity::Known(Arc::new(Who::of(holder)));
+            Credential::new(&holder.key.access_key, Secret::new(secret), identity)
+        });
+        Self { directory: Some(directory), ..self }
+    }
+
+    /// What an access key stands for that is known for good.
     pub fn lookup(&self, access_key: &str) -> Option<&Arc<Credential>> {
-        self.0.get(access_key)
+        self.fixed.get(access_key)
+    }
+
+    /// What any other access key stands for.
+    pub(super) async fn find(&self, access_key: &str) -> Result<Option<Arc<Credential>>, Refusal> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        if let Some(credential) = directory.get(access_key) {
+            return Ok(Some(credential));
+        }
+        // Seldom, and large: most requests make no room for it.
+        Box::pin(directory.find(access_key)).await.map_err(|_| {
+            Refusal::new(Code::ServiceUnavailable, "Please try again in a moment.")
+                .with_header("retry-after", "1")
+        })
     }
 }
 
 /// A secret, whom it speaks for, and the signing keys derived from it of late.
 #[derive(Debug)]
 pub struct Credential {
+    access_key: Box<str>,
     secret: Secret,
     identity: Identity,
     derived: RwLock<Vec<Derived>>,
@@ -123,6 +130,15 @@ impl fmt::Debug for SigningKey {
 }
 
 impl Credential {
+    fn new(access_key: &str, secret: Secret, identity: Identity) -> Self {
+        Self { access_key: access_key.into(), secret, identity, derived: RwLock::default() }
+    }
+
+    /// What requests name it by.
+    pub fn access_key(&self) -> &str {
+        &self.access_key
+    }
+
     /// Whom it speaks for.
     pub fn identity(&self) -> &Identity {
         &self.identity

@@ -2,7 +2,8 @@
 //!
 //! * [`Authenticator`] decides: SigV4 in the header or the query, SigV2 in the query (if allowed),
 //!   or anonymous.
-//! * [`Keys`] knows access keys, secrets, [`Identity`]s, and caches signing keys.
+//! * [`Keys`] knows access keys, secrets, [`Identity`]s, and caches signing keys. Those of tenants are
+//!   asked for before a request is looked at: [`Caller`].
 //! * [`Target`] is what the request is aimed at: its path decoded once, encoded once, and its
 //!   query. The same decoding serves the signature and the operations, so that what was signed is
 //!   what is done.
@@ -26,15 +27,17 @@ mod scope;
 mod target;
 mod v2;
 mod v4;
+mod who;
 
-pub use authenticator::{AuthConfig, Authenticated, Authenticator, Head};
+pub use authenticator::{AuthConfig, Authenticated, Authenticator, Caller, Head};
 pub(crate) use authenticator::{Mechanism, single_header};
 pub use date::Timestamp;
-pub use keys::{Credential, Identity, Keys, Secret, SigningKey};
+pub use keys::{Credential, Keys, Secret, SigningKey};
 pub use payload::Payload;
 pub use query::{Pair, Query};
 pub use refusal::{Code, Refusal};
 pub use target::Target;
+pub use who::{Identity, Who};
 
 #[cfg(test)]
 pub(crate) mod testing;

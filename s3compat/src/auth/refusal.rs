@@ -40,6 +40,7 @@ pub enum Code {
     RequestHeaderSectionTooLarge,
     RequestTimeTooSkewed,
     RequestTimeout,
+    ServiceUnavailable,
     SignatureDoesNotMatch,
     SlowDown,
     XAmzContentSha256Mismatch,
@@ -81,6 +82,7 @@ impl Code {
             Self::RequestHeaderSectionTooLarge => "RequestHeaderSectionTooLarge",
             Self::RequestTimeTooSkewed => "RequestTimeTooSkewed",
             Self::RequestTimeout => "RequestTimeout",
+            Self::ServiceUnavailable => "ServiceUnavailable",
             Self::SignatureDoesNotMatch => "SignatureDoesNotMatch",
             Self::SlowDown => "SlowDown",
             Self::XAmzContentSha256Mismatch => "XAmzContentSHA256Mismatch",
@@ -101,7 +103,7 @@ impl Code {
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::NotImplemented => StatusCode::NOT_IMPLEMENTED,
-            Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ServiceUnavailable | Self::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_REQUEST,
         }
     }

@@ -32,7 +32,7 @@ impl Server {
             query: &query,
             headers: request.headers(),
         };
-        self.authenticator.authenticate(&head)
+        self.authenticator.authenticate(&head, &Caller::default())
     }
 
     fn code(&self, request: &Request<()>) -> Option<Code> {

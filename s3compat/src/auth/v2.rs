@@ -13,7 +13,7 @@ use super::canonical::push_values;
 use super::keys::Secret;
 use super::payload::Announced;
 use super::refusal::{Code, Refusal};
-use super::v4::{is_equal, mismatch, unknown_key};
+use super::v4::{is_equal, mismatch};
 
 /// Query keys that are signed, in order.
 const SIGNED_KEYS: [&str; 25] = [
@@ -63,7 +63,7 @@ pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated
         return Err(Refusal::new(Code::AccessDenied, "Request has expired")
             .with_detail("ServerTime", site.now.to_iso()));
     }
-    let credential = site.keys.lookup(access_key).ok_or_else(|| unknown_key(access_key))?;
+    let credential = site.credential(access_key)?;
     let text = string_to_sign(head, expires);
     if !is_equal(&sign(credential.secret(), &text), signature) {
         return Err(mismatch(access_key, signature, &text));

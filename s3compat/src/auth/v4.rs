@@ -127,8 +127,7 @@ impl<'a> Claim<'a> {
     ) -> Result<Authenticated, Refusal> {
         self.check_signed_headers(head)?;
         let announced = Announced::parse(self.payload)?;
-        let credential = site.keys.lookup(self.scope.access_key);
-        let credential = credential.ok_or_else(|| unknown_key(self.scope.access_key))?;
+        let credential = site.credential(self.scope.access_key)?;
         self.scope.check(self.time, site.regions, self.place)?;
         let date = self.time.to_basic();
         let key = self.check_signature(head, credential, &date)?;

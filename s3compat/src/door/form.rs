@@ -37,10 +37,10 @@ use self::file::{Allowance, FileBody, Sips, found};
 use self::policy::Policy;
 pub(super) use self::reply::FormReply;
 use super::checksum::content_md5;
-use super::prepare::{Gate, number};
+use super::prepare::{Gate, number, peer_of};
 use super::reply::RequestId;
 use super::table::{Operation, PathKind, find};
-use crate::auth::{Code, Identity, Query, Refusal, Target};
+use crate::auth::{Authenticator, Caller, Code, Identity, Query, Refusal, Target};
 use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing};
 
 /// The name of the operation.
@@ -84,7 +84,12 @@ impl Gate {
     {
         let bucket = target.bucket().unwrap_or_default();
         let mut form = self.read_form(&parts.headers, body).await?;
-        let identity = self.authenticator.authenticate_form(|name| form.fields.get(name))?;
+        let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
+            Some(access_key) => self.authenticator.caller_of(access_key, peer_of(&parts)).await?,
+            None => Caller::default(),
+        };
+        let field = |name: &str| form.fields.get(name);
+        let identity = self.authenticator.authenticate_form(field, &caller)?;
         if identity == Identity::Anonymous && !self.config.allow_anonymous {
             return Err(Refusal::new(Code::AccessDenied, "Access Denied"));
         }

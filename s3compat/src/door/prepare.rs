@@ -1,5 +1,6 @@
 //! From a request as it came to one that an operation may see.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
     TRANSFER_ENCODING,
 };
+use http::request::Parts;
 use http::{Method, Request, Uri};
 use martlet_protocol::limits::PUT_BYTES_MAX;
 use s3s::Body;
@@ -18,9 +20,11 @@ use super::reply::RequestId;
 use super::table::{BodyKind, Operation, PathKind, find, is_override};
 use super::{features, form, host, xml};
 use crate::auth::{
-    Authenticator, Code, Head, Identity, Mechanism, Payload, Query, Refusal, Target, single_header,
+    Authenticator, Caller, Code, Head, Identity, Mechanism, Payload, Query, Refusal, Target,
+    single_header,
 };
 use crate::decode::{BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, collect};
+use crate::service::Peer;
 
 /// Query keys of a SigV4 signature.
 const V4_KEYS: [&str; 8] = [
@@ -79,7 +83,10 @@ impl Gate {
         {
             return self.prepare_form(to, (parts, body), id).await;
         }
-        let passed = self.pass(&parts.method, &mut parts.uri, &mut parts.headers)?;
+        let peer = peer_of(&parts);
+        let query = parts.uri.query().unwrap_or_default();
+        let caller = self.authenticator.caller(&parts.headers, query, peer).await?;
+        let passed = self.pass(&parts.method, &mut parts.uri, &mut parts.headers, &caller)?;
         let facts = passed.plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
         // A body whose length nobody told, and that is over before it began, is no empty object:
         // something took its headers away.
@@ -124,12 +131,13 @@ impl Gate {
         method: &Method,
         uri: &mut Uri,
         headers: &mut HeaderMap,
+        caller: &Caller,
     ) -> Result<Passed, Refusal> {
         let target = self.target(uri, headers)?;
         let query = Query::parse(uri.query().unwrap_or_default())?;
         let raw_path = uri.path();
         let head = Head { method, raw_path, target: &target, query: &query, headers };
-        let authenticated = self.authenticator.authenticate(&head)?;
+        let authenticated = self.authenticator.authenticate(&head, caller)?;
         let mechanism = authenticated.mechanism;
         if authenticated.identity == Identity::Anonymous && !self.config.allow_anonymous {
             return Err(Refusal::new(Code::AccessDenied, "Access Denied"));
@@ -213,6 +221,11 @@ impl Gate {
         let facts = BodyFacts::new(length, content_md5(headers)?, declared.unwrap_or_default());
         Ok(Some(BodyPlan { framing, facts: Arc::new(facts), idle: self.config.body_idle }))
     }
+}
+
+/// Where a request came from, as the connection knows it.
+pub(super) fn peer_of(parts: &Parts) -> Option<IpAddr> {
+    parts.extensions.get().map(|Peer(address)| *address)
 }
 
 /// Headers that a presigned link carries in its query become headers. They were signed.

@@ -17,7 +17,7 @@ use s3s::{S3Error, S3Request, S3Result, s3_error};
 use super::asked::{self, Asked};
 use super::rights::{Rights, Standing};
 use super::session;
-use crate::access::{Context, Requester, Scope, actions};
+use crate::access::{Action, Context, Requester, Scope, actions};
 use crate::auth::Identity;
 use crate::door::Operation;
 use crate::errors::s3_error;
@@ -46,11 +46,11 @@ impl S3Access for ByPolicy {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let operation = context.s3_op().name().to_owned();
         let Some(bucket) = context.s3_path().get_bucket_name().map(str::to_owned) else {
-            return named(context);
+            return named(context, Action::ListAllMyBuckets);
         };
         // Whether a name is taken is CreateBucket's own question.
         if operation == "CreateBucket" {
-            return named(context);
+            return named(context, Action::CreateBucket);
         }
         let key = context.s3_path().get_object_key().map(str::to_owned);
         let requester = requester(context)?;
@@ -107,11 +107,12 @@ impl S3Access for ByPolicy {
     }
 }
 
-/// Asks for somebody in particular.
-fn named(context: &mut S3AccessContext<'_>) -> S3Result<()> {
-    match requester(context)? {
-        Requester::User { .. } => Ok(()),
-        Requester::Anonymous => Err(denied()),
+/// Asks for somebody in particular, whose role lets it do this.
+fn named(context: &mut S3AccessContext<'_>, action: Action) -> S3Result<()> {
+    let requester = requester(context)?;
+    match &requester {
+        Requester::User(_) if requester.has_role_for(action) => Ok(()),
+        _ => Err(denied()),
     }
 }
 
@@ -124,7 +125,7 @@ fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
     match extensions.get::<Identity>() {
         None => Err(denied()),
         Some(Identity::Anonymous) => Ok(Requester::Anonymous),
-        Some(Identity::Known(name)) => Ok(Requester::named(name)),
+        Some(Identity::Known(who)) => Ok(Requester::User(who.clone())),
     }
 }
 

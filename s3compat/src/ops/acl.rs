@@ -6,7 +6,7 @@ use http::StatusCode;
 use martlet_proxy::{ObjectName, ReadConditions, Selection};
 use s3s::dto::{
     AccessControlPolicy, BucketCannedACL, GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput,
-    GetObjectAclOutput, Grant, Grantee, ObjectCannedACL, Permission, PutBucketAclInput,
+    GetObjectAclOutput, Grant, Grantee, ObjectCannedACL, Owner, Permission, PutBucketAclInput,
     PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput, Type,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -19,11 +19,11 @@ const PRIVATE: &str = "private";
 const OWNER_FULL_CONTROL: &str = "bucket-owner-full-control";
 
 /// The one list that there is.
-fn grants(owner: &str) -> Vec<Grant> {
+fn grants(owner: &Owner) -> Vec<Grant> {
     let grantee = Grantee {
-        display_name: Some(owner.to_owned()),
+        display_name: owner.display_name.clone(),
         email_address: None,
-        id: Some(owner.to_owned()),
+        id: owner.id.clone(),
         type_: Type::from_static(Type::CANONICAL_USER),
         uri: None,
     };
@@ -80,7 +80,8 @@ impl Operations {
         request: S3Request<GetBucketAclInput>,
     ) -> S3Result<S3Response<GetBucketAclOutput>> {
         let owner = self.bucket_owner(&request.input.bucket).await?;
-        let (grants, owner) = (Some(grants(&owner)), Some(wire_owner(&owner)));
+        let owner = wire_owner(&self.store, &owner).await;
+        let (grants, owner) = (Some(grants(&owner)), Some(owner));
         Ok(S3Response::new(GetBucketAclOutput { grants, owner }))
     }
 
@@ -104,7 +105,8 @@ impl Operations {
         let name = named(&input.key, input.version_id.as_deref())?;
         let owner = self.bucket_owner(&input.bucket).await?;
         self.check_object(&input.bucket, name).await?;
-        let (grants, owner) = (Some(grants(&owner)), Some(wire_owner(&owner)));
+        let owner = wire_owner(&self.store, &owner).await;
+        let (grants, owner) = (Some(grants(&owner)), Some(owner));
         Ok(S3Response::new(GetObjectAclOutput { grants, owner, request_charged: None }))
     }
 
@@ -127,15 +129,19 @@ impl Operations {
 mod tests {
     use super::*;
 
-    fn list(owner: &str, grants: Vec<Grant>) -> AccessControlPolicy {
-        AccessControlPolicy { grants: Some(grants), owner: Some(wire_owner(owner)) }
+    fn owner(id: &str) -> Owner {
+        Owner { id: Some(id.to_owned()), display_name: Some(format!("{id} by name")) }
+    }
+
+    fn list(owner_id: &str, grants: Vec<Grant>) -> AccessControlPolicy {
+        AccessControlPolicy { grants: Some(grants), owner: Some(owner(owner_id)) }
     }
 
     #[test]
     fn the_list_that_there_is_can_be_set_again() {
         check("me", Some("private"), None).unwrap();
         check("me", Some("bucket-owner-full-control"), None).unwrap();
-        check("me", None, Some(&list("me", grants("me")))).unwrap();
+        check("me", None, Some(&list("me", grants(&owner("me"))))).unwrap();
     }
 
     #[test]
@@ -144,16 +150,19 @@ mod tests {
             check("me", canned, list.as_ref()).unwrap_err().code().as_str().to_owned()
         };
         assert_eq!(code(None, None), "MissingSecurityHeader");
-        assert_eq!(code(Some("private"), Some(list("me", grants("me")))), "UnexpectedContent");
+        assert_eq!(
+            code(Some("private"), Some(list("me", grants(&owner("me"))))),
+            "UnexpectedContent"
+        );
         assert_eq!(code(Some("public-read"), None), "NotImplemented");
-        let mut read = grants("me");
+        let mut read = grants(&owner("me"));
         read[0].permission = Some(Permission::from_static(Permission::READ));
-        let mut group = grants("me");
+        let mut group = grants(&owner("me"));
         group[0].grantee.as_mut().unwrap().type_ = Type::from_static(Type::GROUP);
-        let both = [grants("me"), grants("you")].concat();
-        for other in [read, group, both, grants("you"), Vec::new()] {
+        let both = [grants(&owner("me")), grants(&owner("you"))].concat();
+        for other in [read, group, both, grants(&owner("you")), Vec::new()] {
             assert_eq!(code(None, Some(list("me", other.clone()))), "NotImplemented", "{other:?}");
         }
-        assert_eq!(code(None, Some(list("you", grants("me")))), "NotImplemented");
+        assert_eq!(code(None, Some(list("you", grants(&owner("me"))))), "NotImplemented");
     }
 }

@@ -103,11 +103,11 @@ fn add_time(context: &mut Context, now_ms: u64) {
 pub(super) fn add_requester(context: &mut Context, requester: &Requester) {
     match requester {
         Requester::Anonymous => context.add("aws:PrincipalType", "Anonymous"),
-        Requester::User { account, user } => {
+        Requester::User(who) => {
             context.add("aws:PrincipalType", "User");
-            context.add("aws:PrincipalAccount", account);
-            context.add("aws:username", user);
-            context.add("aws:userid", user);
+            context.add("aws:PrincipalAccount", &*who.account);
+            context.add("aws:username", &*who.user);
+            context.add("aws:userid", &*who.user);
         }
     }
     if let Some(arn) = requester.arn() {

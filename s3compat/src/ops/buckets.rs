@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::entry::Bucket as StoredBucket;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{Setting, Settings};
-use martlet_proxy::{Error, NamedBucket, NewBucket};
+use martlet_proxy::{Error, NamedBucket, NewBucket, ROOT};
 use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketConfiguration, CreateBucketInput,
     CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
@@ -156,13 +156,13 @@ impl Operations {
         let last = buckets.last().filter(|_| more);
         Ok(S3Response::new(ListBucketsOutput {
             continuation_token: last.map(|last| self.tokens.seal(TOKEN_SCOPE, &last.name)),
-            owner: Some(super::wire_owner(&owner)),
+            owner: Some(super::wire_owner(&self.store, &owner).await),
             prefix: (!prefix.is_empty()).then_some(prefix),
             buckets: Some(buckets.into_iter().map(|bucket| self.wire_bucket(bucket)).collect()),
         }))
     }
 
-    /// A page of the buckets of one owner, and whether there are more.
+    /// A page of the buckets of one owner, and whether there are more. All are for root to see.
     async fn buckets_of(
         &self,
         owner: &str,
@@ -175,7 +175,9 @@ impl Operations {
             let page = self.store.list_buckets(prefix, after.as_deref(), BUCKETS_MAX).await;
             let (page, more) = page.map_err(s3_error)?;
             after = page.last().map(|last| last.name.clone());
-            found.extend(page.into_iter().filter(|named| named.bucket.owner == owner));
+            found.extend(
+                page.into_iter().filter(|named| named.bucket.owner == owner || owner == ROOT),
+            );
             if found.len() > limit || !more || after.is_none() {
                 let more = found.len() > limit;
                 found.truncate(limit);

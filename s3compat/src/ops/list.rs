@@ -122,7 +122,7 @@ impl Operations {
     /// The owner of a bucket, and of all that is in it.
     pub(super) async fn owner_of(&self, bucket: &str) -> S3Result<Owner> {
         let bucket = self.store.bucket(bucket).await.map_err(s3_error)?;
-        Ok(wire_owner(&bucket.owner))
+        Ok(wire_owner(&self.store, &bucket.owner).await)
     }
 
     async fn listing(&self, asked: Asked) -> S3Result<Listed> {

@@ -114,9 +114,10 @@ fn wire_count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// An owner as s3s writes it.
-fn wire_owner(name: &str) -> Owner {
-    Owner { id: Some(name.to_owned()), display_name: Some(name.to_owned()) }
+/// The owner of a bucket as s3s writes it.
+async fn wire_owner(store: &ObjectStore, canonical_id: &str) -> Owner {
+    let name = store.owner_name(canonical_id).await;
+    Owner { id: Some(canonical_id.to_owned()), display_name: Some(name.to_string()) }
 }
 
 /// Hands each of s3s's calls to the method of the same name.

@@ -20,10 +20,13 @@ use crate::errors::s3_error;
 
 /// How somebody stands to a bucket.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each limits by itself what may be done")]
 pub(crate) struct Standing {
     bucket: String,
     owner: String,
     is_owner: bool,
+    /// Its role leaves it all that its account may.
+    is_whole: bool,
     policy: Option<Policy>,
     /// Its policy lets others in by nothing that it says.
     is_closed: bool,
@@ -33,8 +36,7 @@ pub(crate) struct Standing {
 impl Standing {
     /// How `requester` stands to a bucket.
     pub(super) fn of(requester: &Requester, name: &str, bucket: &Bucket) -> Self {
-        let is_owner =
-            matches!(requester, Requester::User { account, .. } if *account == bucket.owner);
+        let is_owner = requester.owns(&bucket.owner);
         let document = bucket.settings.get(Setting::Policy);
         let policy = document.map(|document| Policy::parse(document, name)).transpose();
         let is_unreadable = policy.is_err();
@@ -48,6 +50,7 @@ impl Standing {
             bucket: name.to_owned(),
             owner: bucket.owner.clone(),
             is_owner,
+            is_whole: requester.is_whole(),
             policy,
             is_closed,
             is_unreadable,
@@ -56,7 +59,7 @@ impl Standing {
 
     /// Whether it may do everything, whatever a request says.
     pub(super) fn is_unlimited(&self) -> bool {
-        self.is_owner && self.policy.is_none() && !self.is_unreadable
+        self.is_owner && self.is_whole && self.policy.is_none() && !self.is_unreadable
     }
 
     /// Whether it may do nothing, whatever a request says.
@@ -198,7 +201,13 @@ impl Rights {
                 Scope::Bucket | Scope::Service => bucket,
             };
             let requester = &self.requester;
-            standing.allows(&Question { requester, action: *action, resource, context: &context })
+            requester.has_role_for(*action)
+                && standing.allows(&Question {
+                    requester,
+                    action: *action,
+                    resource,
+                    context: &context,
+                })
         }))
     }
 

@@ -93,7 +93,7 @@ impl Operations {
         };
         let page = self.store.list_versions(&input.bucket, list).await.map_err(s3_error)?;
         let bucket = self.store.bucket(&input.bucket).await.map_err(s3_error)?;
-        let owner = wire_owner(&bucket.owner);
+        let owner = wire_owner(&self.store, &bucket.owner).await;
         let VersionPage { versions, prefixes, next } = page;
         let (next_key, next_version) = next.map_or((None, None), |(key, id)| (Some(key), id));
         let (versions, markers): (Vec<_>, Vec<_>) =

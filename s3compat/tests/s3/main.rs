@@ -13,5 +13,6 @@ mod multipart;
 mod objects;
 mod policies;
 mod tags;
+mod tenants;
 mod versions;
 mod world;

@@ -6,14 +6,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
 use bytes::Bytes;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, DeviceId, ManualClock, PolicyId};
-use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
+use martlet_proxy::{
+    Accounts, Cluster, MasterKey, NewKey, NewUser, ObjectStore, Role, StoreOptions, Vault,
+};
 use martlet_ring::{Device, Node, Ring};
 use martlet_s3compat::auth::{Identity, Keys, Secret};
-use martlet_s3compat::door::DoorConfig;
+use martlet_s3compat::door::{DoorConfig, GuardedBody};
 use martlet_s3compat::{Peer, S3Service, TokenKey};
 use sha2::{Digest, Sha256};
 
@@ -31,6 +33,8 @@ pub(crate) struct World {
     service: S3Service,
     pub(crate) node: Arc<MemoryBackend>,
     pub(crate) device: DeviceId,
+    /// Its tenants, users and keys.
+    pub(crate) accounts: Accounts,
 }
 
 impl World {
@@ -47,17 +51,25 @@ impl World {
         let nodes = HashMap::from([(device, node.clone() as Arc<dyn Backend>)]);
         let data = std::iter::once(ring.clone()).chain(others).collect();
         let cluster = Cluster::new(ring, data, nodes).unwrap();
-        let options = StoreOptions { part_bytes_min: PART_BYTES_MIN, ..StoreOptions::default() };
+        let options = StoreOptions {
+            part_bytes_min: PART_BYTES_MIN,
+            // What is changed is in force at once.
+            account_cache_ms: 0,
+            ..StoreOptions::default()
+        };
         let store = ObjectStore::new(cluster, clock.clone(), options);
         let secret = Secret::new(SECRET);
         let keys = Keys::new([
             ("ALICE".to_owned(), secret.clone(), Identity::known("alice")),
-            ("BOB".to_owned(), secret, Identity::known("bob")),
+            ("BOB".to_owned(), secret.clone(), Identity::known("bob")),
+            ("ROOT".to_owned(), secret, Identity::known("root")),
         ]);
+        let accounts = Accounts::new(store.clone(), Vault::new(vec![MasterKey::new(&[1; 32])]));
+        let keys = keys.with_accounts(accounts.clone());
         let tokens = TokenKey::derive(SECRET.as_bytes());
         let config = DoorConfig { allow_anonymous: true, ..DoorConfig::default() };
         let service = S3Service::new(store, config, clock, keys, tokens);
-        Self { service, node, device }
+        Self { service, node, device, accounts }
     }
 
     /// A world with the bucket `bkt`.
@@ -65,6 +77,31 @@ impl World {
         let world = Self::new();
         world.call("PUT", "/bkt").send().await.expect(200);
         world
+    }
+
+    /// Makes a tenant with a key of this name; its canonical id.
+    pub(crate) async fn tenant(&self, name: &str, access_key: &str) -> String {
+        let display_name = format!("{name} by name");
+        let made = self.accounts.create_tenant(name, Some(&display_name), Vec::new()).await;
+        self.key(name, None, access_key).await;
+        made.unwrap().canonical_id
+    }
+
+    /// Makes a user of a tenant with a key of this name.
+    pub(crate) async fn user(&self, tenant: &str, name: &str, role: Role, access_key: &str) {
+        let new = NewUser { tenant: tenant.into(), name: name.into(), role };
+        self.accounts.create_user(new).await.unwrap();
+        self.key(tenant, Some(name), access_key).await;
+    }
+
+    async fn key(&self, tenant: &str, user: Option<&str>, access_key: &str) {
+        let new = NewKey {
+            tenant: tenant.into(),
+            user: user.map(str::to_owned),
+            given: Some((access_key.into(), SECRET.into())),
+            networks: Vec::new(),
+        };
+        self.accounts.create_key(new).await.unwrap();
     }
 
     /// A request to be; path and query are encoded as they go over the wire.
@@ -79,6 +116,20 @@ impl World {
             body: Bytes::new(),
             peer: None,
         }
+    }
+
+    /// Follows a presigned link of an access key to `path`.
+    pub(crate) async fn link(&self, access_key: &str, path: &str) -> Reply {
+        let credential = format!("{access_key}%2F{}", SCOPE.replace('/', "%2F"));
+        let query = format!(
+            "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={AMZ_DATE}\
+             &X-Amz-Expires=600&X-Amz-SignedHeaders=host"
+        );
+        let canonical = format!("GET\n{path}\n{query}\nhost:{HOST}\n\nhost\nUNSIGNED-PAYLOAD");
+        let signature = sign("AWS4-HMAC-SHA256", &hex::encode(Sha256::digest(canonical)));
+        let request = Request::get(format!("{path}?{query}&X-Amz-Signature={signature}"));
+        let request = request.header("host", HOST).body(Full::new(Bytes::new())).unwrap();
+        Reply::of(self.service.call(request).await).await
     }
 
     pub(crate) async fn put(&self, target: &str, body: impl Into<Bytes>) -> Reply {
@@ -211,13 +262,7 @@ impl Call<'_> {
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
-        let (parts, body) = self.world.service.call(request).await.into_parts();
-        let body = body.collect().await.map(http_body_util::Collected::to_bytes);
-        Reply {
-            status: parts.status.as_u16(),
-            headers: parts.headers,
-            body: body.map_err(|error| error.to_string()),
-        }
+        Reply::of(self.world.service.call(request).await).await
     }
 }
 
@@ -237,6 +282,16 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
+    async fn of(response: Response<GuardedBody>) -> Self {
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes);
+        Self {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body: body.map_err(|error| error.to_string()),
+        }
+    }
+
     /// The reply, which must have this status.
     #[track_caller]
     pub(crate) fn expect(self, status: u16) -> Self {

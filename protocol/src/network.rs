@@ -1,17 +1,24 @@
 //! Networks of addresses: `10.0.0.0/8`, `2001:db8::/32`, or one address.
 
+use std::fmt;
 use std::net::IpAddr;
+use std::str::FromStr;
 
-/// A network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Network {
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// A network. As text, what it was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Network {
     address: IpAddr,
     bits: u8,
 }
 
 impl Network {
     /// Reads a network, or an address that is one by itself.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             None => (text, None),
             Some((address, bits)) => (address, Some(bits)),
@@ -27,7 +34,7 @@ impl Network {
     }
 
     /// Whether an address is in it. One that is an older address in newer clothes is the older.
-    pub(super) fn contains(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         width(address) == width(self.address)
             && shared_bits(address, self.address) >= u32::from(self.bits)
@@ -35,11 +42,43 @@ impl Network {
 
     /// Whether it takes in so much of the world that S3 calls it public: more than a `/8`, or of
     /// the newer addresses more than a `/32`.
-    pub(super) fn is_broad(&self) -> bool {
+    pub fn is_broad(&self) -> bool {
         match self.address {
             IpAddr::V4(_) => self.bits < 8,
             IpAddr::V6(_) => self.bits < 32,
         }
+    }
+}
+
+impl FromStr for Network {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text).ok_or_else(|| {
+            let wrong =
+                format!("{text:?} is no network: write 10.0.0.0/8, 2001:db8::/32 or one address");
+            Error::invalid(wrong)
+        })
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> Self {
+        network.to_string()
     }
 }
 
@@ -79,7 +118,20 @@ mod tests {
     fn what_is_none_is_refused() {
         for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/", "10.0.0.0/+8", "x"] {
             assert_eq!(Network::parse(text), None, "{text}");
+            let refusal = text.parse::<Network>().unwrap_err().to_string();
+            assert!(refusal.contains("is no network: write"), "{refusal}");
         }
+    }
+
+    #[test]
+    fn networks_are_written_as_they_are_read() {
+        for text in ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32", "::/0"] {
+            let network: Network = text.parse().unwrap();
+            assert_eq!(network.to_string(), text);
+            let read = postcard::from_bytes(&postcard::to_stdvec(&network).unwrap());
+            assert_eq!(read, Ok(network));
+        }
+        assert_eq!("192.0.2.7".parse::<Network>().unwrap().to_string(), "192.0.2.7/32");
     }
 
     #[test]

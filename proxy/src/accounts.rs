@@ -1,0 +1,37 @@
+//! Who may come in: tenants, their users, and access keys.
+//!
+//! ```text
+//! tenant/NAME ◀── tenant-id/CANONICAL-ID      whose a bucket is, told by its id
+//!   ▲   ▲
+//!   │   └── user/TENANT/NAME                  less than the whole tenant
+//!   │          ▲
+//! key/ACCESS-KEY                              the secret, sealed
+//! ```
+//!
+//! Each is a document in a register of its own in the root bucket, replicated as every register is,
+//! changed by compare-and-set and read from a quorum. They name each other by name, and by an id that is
+//! drawn anew at each creation: what was left behind by a tenant or user of the same name opens nothing.
+//!
+//! * [`records`]: the documents; [`documents`]: how they are kept; [`desk`]: what operators ask for.
+//! * [`holder`]: whom an access key speaks for; [`cache`]: those who asked of late.
+//! * [`vault`]: how secrets lie in the registers.
+//!
+//! Invariants:
+//! * A key opens something only while it, its tenant and its user, if it has one, are there and enabled.
+//! * What a proxy knows of a key is at most [`account_cache_ms`](crate::StoreOptions::account_cache_ms) old
+//!   while a quorum answers, and [`account_outage_ms`](crate::StoreOptions::account_outage_ms) when none does.
+//! * Secrets are never printed.
+
+mod cache;
+mod desk;
+mod documents;
+mod holder;
+mod records;
+mod vault;
+
+pub use cache::KeyCache;
+pub use desk::{Accounts, Listed, NewKey, NewUser};
+pub use holder::Holder;
+pub(crate) use holder::Owners;
+pub use records::{Key, ROOT, Role, Tenant, User};
+pub use vault::{MasterKey, Vault};

@@ -1,0 +1,155 @@
+//! Access keys: made, shown, limited, rotated and deleted.
+
+use martlet_protocol::Network;
+use martlet_protocol::id::random_bytes;
+
+use super::{Accounts, Listed, check_networks};
+use crate::accounts::documents::missing;
+use crate::accounts::records::{Key, User, UserOf, check_credentials};
+use crate::error::{Error, Result};
+
+/// 20 and 40 characters, as S3 clients expect them.
+const ACCESS_KEY_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const SECRET_LETTERS: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// A key to be made.
+#[derive(Clone)]
+pub struct NewKey {
+    /// Whose it will be.
+    pub tenant: String,
+    /// The user that it will speak for.
+    pub user: Option<String>,
+    /// Access key and secret, where they were made elsewhere.
+    pub given: Option<(String, String)>,
+    /// Where its requests may come from.
+    pub networks: Vec<Network>,
+}
+
+impl std::fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { tenant, user, .. } = self;
+        write!(f, "NewKey(of {tenant}, {user:?})")
+    }
+}
+
+/// So many letters of an alphabet whose size divides 256, so that each is as likely as any other.
+fn random_text<const LETTERS: usize>(alphabet: &[u8]) -> String {
+    let bytes: [u8; LETTERS] = random_bytes();
+    bytes.iter().map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()])).collect()
+}
+
+impl Accounts {
+    /// Makes a key; with its secret, which nobody is told again.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`] without its tenant or user; [`Error::AccountConflict`] where there is that
+    /// access key.
+    pub async fn create_key(&self, new: NewKey) -> Result<(Key, String)> {
+        check_networks(&new.networks)?;
+        let (access_key, secret) = new.given.unwrap_or_else(|| {
+            (random_text::<20>(ACCESS_KEY_LETTERS), random_text::<40>(SECRET_LETTERS))
+        });
+        check_credentials(&access_key, &secret)?;
+        let tenant = self.tenant(&new.tenant).await?;
+        let user = match &new.user {
+            None => None,
+            Some(name) => {
+                let User { name, id, tenant_id, .. } = self.user(&tenant.name, name).await?;
+                if tenant_id != tenant.canonical_id {
+                    let left = format!("the user {name} is of a former tenant {}", tenant.name);
+                    return Err(Error::AccountConflict(left + ": delete it, and make it anew"));
+                }
+                Some(UserOf { name, id })
+            }
+        };
+        let now_ms = self.now_ms();
+        let key = Key {
+            secret: self.vault.seal(&secret, &belonging(&access_key, &tenant.canonical_id)),
+            access_key,
+            tenant: tenant.name,
+            tenant_id: tenant.canonical_id,
+            user,
+            created_ms: now_ms,
+            rotated_ms: now_ms,
+            disabled: false,
+            networks: new.networks,
+        };
+        self.store.create_document(&key).await?;
+        Ok((key, secret))
+    }
+
+    /// A key.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`].
+    pub async fn key(&self, access_key: &str) -> Result<Key> {
+        self.store.document(access_key).await?.ok_or_else(|| missing::<Key>(access_key))
+    }
+
+    /// Keys of a tenant, or of all, by access key, above `after`.
+    pub async fn keys(
+        &self,
+        tenant: Option<&str>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Listed<Key>> {
+        let is_its = |key: &Key| tenant.is_none_or(|tenant| key.tenant == tenant);
+        self.store.list_documents("", after, limit, is_its).await
+    }
+
+    /// Enables or disables a key, or limits where its requests may come from.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`].
+    pub async fn change_key(
+        &self,
+        access_key: &str,
+        disabled: Option<bool>,
+        networks: Option<Vec<Network>>,
+    ) -> Result<Key> {
+        check_networks(networks.as_deref().unwrap_or_default())?;
+        let change = |key: &mut Key| {
+            key.disabled = disabled.unwrap_or(key.disabled);
+            if let Some(networks) = &networks {
+                key.networks.clone_from(networks);
+            }
+            Ok(())
+        };
+        self.store.change_document(access_key, change).await
+    }
+
+    /// Gives a key another secret, a given one or a new one. The one before opens nothing any more.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`].
+    pub async fn rotate_key(
+        &self,
+        access_key: &str,
+        given: Option<String>,
+    ) -> Result<(Key, String)> {
+        let secret = given.unwrap_or_else(|| random_text::<40>(SECRET_LETTERS));
+        check_credentials(access_key, &secret)?;
+        let now_ms = self.now_ms();
+        let change = |key: &mut Key| {
+            key.secret = self.vault.seal(&secret, &belonging(access_key, &key.tenant_id));
+            key.rotated_ms = now_ms;
+            Ok(())
+        };
+        let key = self.store.change_document(access_key, change).await?;
+        Ok((key, secret))
+    }
+
+    /// Deletes a key.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`].
+    pub async fn delete_key(&self, access_key: &str) -> Result<()> {
+        self.store.delete_document::<Key>(access_key).await
+    }
+}
+
+/// What the secret of a key belongs to.
+pub(in crate::accounts) fn belonging(access_key: &str, tenant_id: &str) -> String {
+    format!("{access_key} of {tenant_id}")
+}

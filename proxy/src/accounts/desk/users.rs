@@ -1,0 +1,104 @@
+//! Users of tenants: made, shown, changed and deleted.
+
+use martlet_protocol::id::random_bytes;
+
+use super::{Accounts, Listed};
+use crate::accounts::documents::missing;
+use crate::accounts::records::{Key, Role, User, check_name};
+use crate::error::{Error, Result};
+
+/// A user to be made.
+#[derive(Clone, Debug)]
+pub struct NewUser {
+    /// Whose it will be.
+    pub tenant: String,
+    /// Its name.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+}
+
+impl Accounts {
+    /// Makes a user.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`] without its tenant; [`Error::AccountConflict`] where there is one of that
+    /// name.
+    pub async fn create_user(&self, new: NewUser) -> Result<User> {
+        check_name("user", &new.name)?;
+        let tenant = self.tenant(&new.tenant).await?;
+        if new.name == tenant.name {
+            let taken =
+                "a user can't have its tenant's name: that is who the tenant's own keys speak for";
+            return Err(Error::InvalidArgument(taken.into()));
+        }
+        let user = User {
+            tenant: tenant.name,
+            tenant_id: tenant.canonical_id,
+            name: new.name,
+            id: hex::encode(random_bytes::<16>()),
+            created_ms: self.now_ms(),
+            role: new.role,
+            disabled: false,
+        };
+        self.store.create_document(&user).await?;
+        Ok(user)
+    }
+
+    /// A user of a tenant.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`].
+    pub async fn user(&self, tenant: &str, name: &str) -> Result<User> {
+        let path = format!("{tenant}/{name}");
+        self.store.document(&path).await?.ok_or_else(|| missing::<User>(&path))
+    }
+
+    /// Users of a tenant by name, above `after`.
+    pub async fn users(
+        &self,
+        tenant: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Listed<User>> {
+        let below = format!("{tenant}/");
+        let after = after.map(|after| format!("{below}{after}"));
+        self.store.list_documents(&below, after.as_deref(), limit, |_| true).await
+    }
+
+    /// Enables or disables a user, or changes its role.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`].
+    pub async fn change_user(
+        &self,
+        tenant: &str,
+        name: &str,
+        disabled: Option<bool>,
+        role: Option<Role>,
+    ) -> Result<User> {
+        let change = |user: &mut User| {
+            user.disabled = disabled.unwrap_or(user.disabled);
+            user.role = role.unwrap_or(user.role);
+            Ok(())
+        };
+        self.store.change_document(&format!("{tenant}/{name}"), change).await
+    }
+
+    /// Deletes a user that has no keys.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`], saying which key it has.
+    pub async fn delete_user(&self, tenant: &str, name: &str) -> Result<()> {
+        let user = self.user(tenant, name).await?;
+        let is_its = |key: &Key| key.user.as_ref().is_some_and(|of| of.id == user.id);
+        let (keys, _) = self.store.list_documents("", None, 1, is_its).await?;
+        if let Some(key) = keys.first() {
+            let access_key = &key.access_key;
+            return Err(Error::AccountConflict(format!(
+                "the user {tenant}/{name} still has the access key {access_key}"
+            )));
+        }
+        self.store.delete_document::<User>(&format!("{tenant}/{name}")).await
+    }
+}

@@ -1,0 +1,128 @@
+//! Documents in registers of the root bucket: made once, changed by compare-and-set, read from a quorum.
+
+use bytes::Bytes;
+use martlet_protocol::backend::{ListStart, RegisterView, Want};
+use martlet_protocol::entry::{AccountDocument, Value};
+use martlet_protocol::{Level, RegisterKey, WriteId};
+
+use super::records::Kept;
+use crate::error::{Error, Result};
+use crate::index::{Landed, Proposal, Step};
+use crate::store::ObjectStore;
+use crate::walk::{Paths, Walk};
+
+fn register<T: Kept>(path: &str) -> RegisterKey {
+    RegisterKey::account(&format!("{}{path}", T::FOLDER))
+}
+
+fn encode<T: Kept>(document: &T) -> Value {
+    let bytes = serde_json::to_vec(document).expect("a document in memory can be written");
+    Value::Account(AccountDocument::new(bytes))
+}
+
+fn decode<T: Kept>(value: &Value) -> Result<Option<T>> {
+    let Value::Account(document) = value else { return Ok(None) };
+    serde_json::from_slice(document.bytes()).map(Some).map_err(|error| {
+        // Where it doesn't parse, and not what stands there.
+        let at = (error.line(), error.column());
+        let message = format!("a document of a {} does not decode at {at:?}", T::KIND);
+        martlet_protocol::Error::corrupt(message).into()
+    })
+}
+
+fn document_of<T: Kept>(view: &RegisterView) -> Result<Option<T>> {
+    view.entry.as_ref().map_or(Ok(None), |entry| decode(&entry.value))
+}
+
+/// There is none of that name.
+pub(super) fn missing<T: Kept>(path: &str) -> Error {
+    Error::NoSuchAccount(format!("there is no {} {path}", T::KIND))
+}
+
+impl ObjectStore {
+    /// A document, if it is there, by a quorum.
+    pub(super) async fn document<T: Kept>(&self, path: &str) -> Result<Option<T>> {
+        let read = self.inner();
+        let (view, _) = read.read_given(&register::<T>(path), Want::Entry, Level::Strict).await?;
+        document_of(&view)
+    }
+
+    /// Makes a document where there is none.
+    pub(super) async fn create_document<T: Kept>(&self, document: &T) -> Result<()> {
+        let path = document.path();
+        let mut evaluate = |view: &RegisterView| match document_of::<T>(view)? {
+            Some(_) => {
+                Err(Error::AccountConflict(format!("the {} {path} is there already", T::KIND)))
+            }
+            None => Ok(Step::Write(Proposal::of(encode(document)))),
+        };
+        self.decide_document::<T>(&path, &mut evaluate).await.map(drop)
+    }
+
+    /// Changes a document: `change` is asked about what the register holds, again whenever somebody else
+    /// was faster.
+    pub(super) async fn change_document<T: Kept>(
+        &self,
+        path: &str,
+        mut change: impl FnMut(&mut T) -> Result<()> + Send,
+    ) -> Result<T> {
+        let mut changed = None;
+        let mut evaluate = |view: &RegisterView| {
+            let before: T = document_of(view)?.ok_or_else(|| missing::<T>(path))?;
+            let mut after = before.clone();
+            change(&mut after)?;
+            changed = Some(after.clone());
+            let is_same = after == before;
+            Ok(if is_same { Step::Keep } else { Step::Write(Proposal::of(encode(&after))) })
+        };
+        self.decide_document::<T>(path, &mut evaluate).await?;
+        changed.ok_or_else(|| missing::<T>(path))
+    }
+
+    /// Deletes a document that is there.
+    pub(super) async fn delete_document<T: Kept>(&self, path: &str) -> Result<()> {
+        let mut evaluate = |view: &RegisterView| match document_of::<T>(view)? {
+            Some(_) => Ok(Step::Write(Proposal::of(Value::Tombstone))),
+            None => Err(missing::<T>(path)),
+        };
+        self.decide_document::<T>(path, &mut evaluate).await.map(drop)
+    }
+
+    async fn decide_document<T: Kept>(
+        &self,
+        path: &str,
+        evaluate: &mut (dyn FnMut(&RegisterView) -> Result<Step> + Send),
+    ) -> Result<Landed> {
+        let inner = self.inner();
+        let key = register::<T>(path);
+        Ok(inner.decide(inner.root_intent(&key, WriteId::random()), evaluate).await?)
+    }
+
+    /// The documents whose paths begin with `below` and that `keep` keeps, in order, above `after`; and
+    /// whether there are more.
+    pub(super) async fn list_documents<T: Kept>(
+        &self,
+        below: &str,
+        after: Option<&str>,
+        limit: usize,
+        keep: impl Fn(&T) -> bool + Send,
+    ) -> Result<(Vec<T>, bool)> {
+        let paths = Paths::accounts(&format!("{}{below}", T::FOLDER));
+        let start = after.map_or(ListStart::First, |after| {
+            ListStart::After(Bytes::from(format!("{}{after}", T::FOLDER)))
+        });
+        let inner = self.inner();
+        let mut walk = Walk::new(&inner, &paths, start, limit.saturating_add(1), Level::Strict)?;
+        let mut documents = Vec::new();
+        while let Some((_, entry)) = walk.next().await? {
+            let Some(document) = decode(&entry.value)?.filter(|document| keep(document)) else {
+                continue;
+            };
+            if documents.len() == limit {
+                return Ok((documents, true));
+            }
+            documents.push(document);
+        }
+        Ok((documents, false))
+    }
+}

@@ -1,0 +1,165 @@
+//! Whom an access key speaks for, and what the owner of a bucket is called.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join;
+use parking_lot::RwLock;
+use tokio::time::Instant;
+
+use super::records::{Key, ROOT, Tenant, TenantOf, User};
+use crate::error::Result;
+use crate::store::ObjectStore;
+
+/// An access key that opens something, and whom it speaks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The key.
+    pub key: Key,
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// The user that it speaks for; without one, for the whole tenant.
+    pub user: Option<User>,
+}
+
+impl Holder {
+    /// Whom a key speaks for, if it is enabled and so are the tenant and the user that it was made for: not
+    /// others who have their names by now.
+    fn of(key: Key, tenant: Option<Tenant>, user: Option<User>) -> Option<Self> {
+        let tenant = tenant.filter(|it| !it.disabled && it.canonical_id == key.tenant_id)?;
+        let user = match &key.user {
+            None => None,
+            Some(of) => Some(
+                user.filter(|it| !it.disabled && it.id == of.id && it.tenant_id == key.tenant_id)?,
+            ),
+        };
+        (!key.disabled).then_some(Self { key, tenant, user })
+    }
+}
+
+impl ObjectStore {
+    /// Whom an access key speaks for, by a quorum; nobody, if it or what it depends on is not there or
+    /// disabled.
+    pub(super) async fn holder(&self, access_key: &str) -> Result<Option<Holder>> {
+        let key: Option<Key> = self.document(access_key).await?;
+        let Some(key) = key.filter(|key| !key.disabled) else { return Ok(None) };
+        let user = async {
+            let Some(of) = &key.user else { return Ok(None) };
+            self.document::<User>(&format!("{}/{}", key.tenant, of.name)).await
+        };
+        let (tenant, user) = try_join(self.document::<Tenant>(&key.tenant), user).await?;
+        Ok(Holder::of(key, tenant, user))
+    }
+
+    /// What the owner of a bucket is called, by its canonical id: the id itself, where nobody knows. It
+    /// never changes while there is such an owner, so it may be a minute old.
+    pub async fn owner_name(&self, canonical_id: &str) -> Arc<str> {
+        if canonical_id == ROOT {
+            return ROOT.into();
+        }
+        let inner = self.inner();
+        if let Some(name) = inner.owners.get(canonical_id) {
+            return name;
+        }
+        let name = match self.document::<TenantOf>(canonical_id).await {
+            Ok(Some(of)) => of.display_name.into(),
+            Ok(None) => canonical_id.into(),
+            Err(_) => return canonical_id.into(),
+        };
+        inner.owners.put(canonical_id, &name);
+        name
+    }
+}
+
+/// Owners that are remembered at once.
+const OWNERS_MAX: usize = 10_000;
+const OWNERS_KEPT_FOR: Duration = Duration::from_mins(1);
+
+/// What owners are called that were asked for lately.
+#[derive(Default)]
+pub(crate) struct Owners(RwLock<HashMap<String, (Instant, Arc<str>)>>);
+
+impl Owners {
+    fn get(&self, canonical_id: &str) -> Option<Arc<str>> {
+        let known = self.0.read();
+        let (since, name) = known.get(canonical_id)?;
+        (since.elapsed() < OWNERS_KEPT_FOR).then(|| name.clone())
+    }
+
+    fn put(&self, canonical_id: &str, name: &Arc<str>) {
+        let mut known = self.0.write();
+        if known.len() >= OWNERS_MAX {
+            known.clear();
+        }
+        known.insert(canonical_id.to_owned(), (Instant::now(), name.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::records::{Role, UserOf};
+    use super::super::vault::Vault;
+    use super::*;
+
+    fn tenant() -> Tenant {
+        Tenant {
+            name: "t".into(),
+            canonical_id: "c1".into(),
+            display_name: "T".into(),
+            created_ms: 1,
+            disabled: false,
+            networks: Vec::new(),
+        }
+    }
+
+    fn user() -> User {
+        User {
+            tenant: "t".into(),
+            tenant_id: "c1".into(),
+            name: "u".into(),
+            id: "u1".into(),
+            created_ms: 1,
+            role: Role::ReadOnly,
+            disabled: false,
+        }
+    }
+
+    fn key(user: Option<&str>) -> Key {
+        Key {
+            access_key: "AKID".into(),
+            secret: Vault::default().seal("secret", "x"),
+            tenant: "t".into(),
+            tenant_id: "c1".into(),
+            user: user.map(|id| UserOf { name: "u".into(), id: id.into() }),
+            created_ms: 1,
+            rotated_ms: 1,
+            disabled: false,
+            networks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_key_speaks_for_those_that_it_was_made_for() {
+        assert!(Holder::of(key(None), Some(tenant()), None).is_some());
+        let holder = Holder::of(key(Some("u1")), Some(tenant()), Some(user())).unwrap();
+        assert_eq!(holder.user, Some(user()));
+        assert!(Holder::of(key(None), None, None).is_none());
+        assert!(Holder::of(key(Some("u1")), Some(tenant()), None).is_none());
+        let another = Tenant { canonical_id: "c2".into(), ..tenant() };
+        assert!(Holder::of(key(None), Some(another), None).is_none(), "it has the name alone");
+        assert!(Holder::of(key(Some("u0")), Some(tenant()), Some(user())).is_none(), "so does he");
+        let left = User { tenant_id: "c0".into(), ..user() };
+        assert!(Holder::of(key(Some("u1")), Some(tenant()), Some(left)).is_none(), "another's");
+    }
+
+    #[test]
+    fn whatever_is_disabled_opens_nothing() {
+        let off = Key { disabled: true, ..key(None) };
+        assert!(Holder::of(off, Some(tenant()), None).is_none());
+        let off = Tenant { disabled: true, ..tenant() };
+        assert!(Holder::of(key(None), Some(off), None).is_none());
+        let off = User { disabled: true, ..user() };
+        assert!(Holder::of(key(Some("u1")), Some(tenant()), Some(off)).is_none());
+    }
+}

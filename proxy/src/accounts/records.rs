@@ -1,0 +1,279 @@
+//! The documents: a tenant, a user, an access key. JSON, so that a later version may add to them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use martlet_protocol::Network;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::vault::Sealed;
+use crate::error::{Error, Result};
+
+/// The account that is there without a document: the one of the root key.
+pub const ROOT: &str = "root";
+
+/// A tenant: an account in S3's sense. Buckets are its own, by its canonical id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its name, as it stands in the names of principals.
+    pub name: String,
+    /// Drawn at its creation; what it owns bears it.
+    pub canonical_id: String,
+    /// What S3 calls it beside its id.
+    pub display_name: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Whether its keys open nothing.
+    #[serde(default)]
+    pub disabled: bool,
+    /// Where its requests may come from; from anywhere, if none is named.
+    #[serde(default)]
+    pub networks: Vec<Network>,
+}
+
+/// A user of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Whose user it is.
+    pub tenant: String,
+    /// The tenant's canonical id.
+    pub tenant_id: String,
+    /// Its name within the tenant.
+    pub name: String,
+    /// Drawn at its creation.
+    pub id: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// What it may do of what its tenant may.
+    pub role: Role,
+    /// Whether its keys open nothing.
+    #[serde(default)]
+    pub disabled: bool,
+}
+
+/// What a user may do, at most, of what its tenant may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// All of it.
+    #[default]
+    Admin,
+    /// Reading, and writing and deleting objects; buckets stay as they are.
+    ReadWrite,
+    /// Reading.
+    ReadOnly,
+}
+
+/// An access key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Key {
+    /// What requests name it by.
+    pub access_key: String,
+    /// Its secret, as it lies in the register.
+    pub secret: Sealed,
+    /// Whose it is.
+    pub tenant: String,
+    /// The tenant's canonical id.
+    pub tenant_id: String,
+    /// The user that it speaks for; without one, for the whole tenant.
+    pub user: Option<UserOf>,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// When its secret was last changed, in milliseconds since 1970.
+    pub rotated_ms: u64,
+    /// Whether it opens nothing.
+    #[serde(default)]
+    pub disabled: bool,
+    /// Where its requests may come from; from anywhere, if none is named.
+    #[serde(default)]
+    pub networks: Vec<Network>,
+}
+
+/// The user of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserOf {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub id: String,
+}
+
+/// Which tenant has a canonical id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TenantOf {
+    pub(super) canonical_id: String,
+    pub(super) tenant: String,
+    pub(super) display_name: String,
+}
+
+/// What is kept as a document in a register.
+pub(super) trait Kept:
+    Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync
+{
+    /// What it is, in a sentence.
+    const KIND: &'static str;
+    /// What the names of its registers begin with.
+    const FOLDER: &'static str;
+
+    /// Its name below that.
+    fn path(&self) -> String;
+}
+
+impl Kept for Tenant {
+    const KIND: &'static str = "tenant";
+    const FOLDER: &'static str = "tenant/";
+
+    fn path(&self) -> String {
+        self.name.clone()
+    }
+}
+
+impl Kept for User {
+    const KIND: &'static str = "user";
+    const FOLDER: &'static str = "user/";
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.tenant, self.name)
+    }
+}
+
+impl Kept for Key {
+    const KIND: &'static str = "access key";
+    const FOLDER: &'static str = "key/";
+
+    fn path(&self) -> String {
+        self.access_key.clone()
+    }
+}
+
+impl Kept for TenantOf {
+    const KIND: &'static str = "canonical id";
+    const FOLDER: &'static str = "tenant-id/";
+
+    fn path(&self) -> String {
+        self.canonical_id.clone()
+    }
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Admin, Self::ReadWrite, Self::ReadOnly];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::ReadWrite => "read-write",
+            Self::ReadOnly => "read-only",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|role| role.name() == text)
+            .ok_or_else(|| format!("{text:?} is no role: write admin, read-write or read-only"))
+    }
+}
+
+/// Bytes of a tenant's or a user's name. They stand in the names of principals, where canonical ids may stand
+/// too: so no name is as long as one of those.
+const NAME_BYTES_MAX: usize = 63;
+const ACCESS_KEY_BYTES: std::ops::RangeInclusive<usize> = 3..=128;
+const SECRET_BYTES: std::ops::RangeInclusive<usize> = 8..=256;
+
+/// Refuses what can't be the name of a tenant or of a user.
+pub(super) fn check_name(kind: &str, name: &str) -> Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+=,.@-".contains(&byte);
+    let is_right = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
+    if !is_right {
+        return Err(Error::InvalidArgument(format!(
+            "{name:?} can't be the name of a {kind}: take 1 to {NAME_BYTES_MAX} letters, digits and _+=,.@-"
+        )));
+    }
+    if name == ROOT {
+        let taken = format!("no {kind} can be called {ROOT}: that is who the root key speaks for");
+        return Err(Error::InvalidArgument(taken));
+    }
+    Ok(())
+}
+
+/// Whether something could be an access key: what can't is asked nobody about.
+pub(super) fn is_access_key(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/,=".contains(&byte);
+    ACCESS_KEY_BYTES.contains(&text.len()) && text.bytes().all(is_plain)
+}
+
+/// Refuses what can't be an access key and its secret.
+pub(super) fn check_credentials(access_key: &str, secret: &str) -> Result<()> {
+    if !is_access_key(access_key) {
+        return Err(Error::InvalidArgument(
+            "an access key has 3 to 128 visible ASCII characters, none of them '/', ',' or '='"
+                .into(),
+        ));
+    }
+    if !SECRET_BYTES.contains(&secret.len()) || secret.chars().any(char::is_control) {
+        return Err(Error::InvalidArgument(
+            "a secret key has 8 to 256 bytes, and no control characters".into(),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_can_stand_in_the_names_of_principals() {
+        for name in ["a", "team-7", "123456789012", "a.b@example.com", &"x".repeat(63)] {
+            check_name("tenant", name).unwrap();
+        }
+        for name in ["", "root", "a b", "a/b", "a:b", "ü", "*", &"0".repeat(64)] {
+            let refusal = check_name("tenant", name).unwrap_err().to_string();
+            assert!(refusal.contains("tenant"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn given_credentials_may_come_from_elsewhere() {
+        for key in ["AKIAIOSFODNN7EXAMPLE", "minioadmin", "a.b-c_d~e", "abc"] {
+            check_credentials(key, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY").unwrap();
+        }
+        for key in ["", "ab", "a/c", "a,c", "a=c", "a c", "aüc", &"x".repeat(129)] {
+            assert!(!is_access_key(key), "{key}");
+            assert!(check_credentials(key, "12345678").is_err(), "{key}");
+        }
+        for secret in ["", "1234567", "12345678\n", &"x".repeat(257)] {
+            assert!(check_credentials("abc", secret).is_err(), "{secret:?}");
+        }
+    }
+
+    #[test]
+    fn roles_are_written_as_they_are_read() {
+        for role in Role::ALL {
+            assert_eq!(role.name().parse(), Ok(role));
+            assert_eq!(serde_json::to_string(&role).unwrap(), format!("\"{role}\""));
+        }
+        assert!("writer".parse::<Role>().unwrap_err().contains("write admin, read-write or"));
+    }
+
+    #[test]
+    fn documents_of_earlier_versions_are_read() {
+        let text =
+            r#"{"name": "a", "canonical_id": "c", "display_name": "d", "created_ms": 1, "new": 2}"#;
+        let tenant: Tenant = serde_json::from_str(text).unwrap();
+        assert!(!tenant.disabled && tenant.networks.is_empty());
+    }
+}

@@ -1,0 +1,272 @@
+//! Tenants, users and keys: made once, in force everywhere within a second, refused without a quorum.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::join_all;
+use martlet_protocol::ErrorKind;
+use martlet_protocol::testing::{Fault, Op};
+
+use super::harness::{Harness, faulty, settle};
+use crate::{
+    Accounts, Error, Holder, Key, KeyCache, MasterKey, NewBucket, NewKey, NewUser, ObjectStore,
+    Role, Vault,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn accounts(store: &ObjectStore) -> Accounts {
+    Accounts::new(store.clone(), Vault::new(vec![MasterKey::new(&[7; 32])]))
+}
+
+/// What a proxy makes of a key here: whom it speaks for, and its secret.
+type Known = (Holder, String);
+
+fn cache(accounts: &Accounts) -> KeyCache<Known> {
+    KeyCache::new(accounts.clone(), |holder, secret| (holder.clone(), secret.to_owned()))
+}
+
+fn new_key(tenant: &str, user: Option<&str>) -> NewKey {
+    NewKey {
+        tenant: tenant.into(),
+        user: user.map(str::to_owned),
+        given: None,
+        networks: Vec::new(),
+    }
+}
+
+fn new_user(name: &str) -> NewUser {
+    NewUser { tenant: "t".into(), name: name.into(), role: Role::ReadOnly }
+}
+
+/// Three replicas with the tenant `t`, its user `u`, and a key of each.
+async fn world() -> (Harness, Accounts, [Key; 2]) {
+    let harness = Harness::new(3, 3);
+    let desk = accounts(&harness.store);
+    desk.create_tenant("t", Some("The T"), Vec::new()).await.unwrap();
+    desk.create_user(new_user("u")).await.unwrap();
+    let (whole, _) = desk.create_key(new_key("t", None)).await.unwrap();
+    let (of_user, _) = desk.create_key(new_key("t", Some("u"))).await.unwrap();
+    (harness, desk, [whole, of_user])
+}
+
+fn is_missing<T>(outcome: &crate::Result<T>) -> bool {
+    matches!(outcome, Err(Error::NoSuchAccount(_)))
+}
+
+fn is_conflict<T>(outcome: &crate::Result<T>) -> bool {
+    matches!(outcome, Err(Error::AccountConflict(_)))
+}
+
+fn is_unavailable<T>(outcome: &crate::Result<T>) -> bool {
+    matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable)
+}
+
+#[tokio::test]
+async fn a_name_is_given_to_one_tenant() {
+    let harness = Harness::new(3, 3);
+    let racers = (0..8).map(|racer| {
+        let desk = accounts(&harness.store);
+        async move { desk.create_tenant("t", Some(&format!("{racer}")), Vec::new()).await }
+    });
+    let outcomes = join_all(racers).await;
+    let made: Vec<_> = outcomes.iter().flatten().collect();
+    assert_eq!(made.len(), 1, "{outcomes:?}");
+    let desk = accounts(&harness.store);
+    assert_eq!(desk.tenant("t").await.unwrap(), *made[0]);
+    assert_eq!(made[0].canonical_id.len(), 64);
+    let name = harness.store.owner_name(&made[0].canonical_id).await;
+    assert_eq!(*name, *made[0].display_name);
+    assert_eq!(*harness.store.owner_name("nobody").await, *"nobody");
+    for name in ["", "root", "a/b"] {
+        let refused = desk.create_tenant(name, None, Vec::new()).await;
+        assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn all_of_them_are_listed_page_by_page_and_never_among_buckets() {
+    let (harness, desk, keys) = world().await;
+    for name in ["a", "z"] {
+        desk.create_tenant(name, None, Vec::new()).await.unwrap();
+    }
+    let (first, more) = desk.tenants(None, 2).await.unwrap();
+    let names: Vec<_> = first.iter().map(|tenant| tenant.name.as_str()).collect();
+    assert_eq!((names, more), (vec!["a", "t"], true));
+    let (rest, more) = desk.tenants(Some("t"), 2).await.unwrap();
+    assert_eq!((rest[0].name.as_str(), rest.len(), more), ("z", 1, false));
+    assert_eq!(desk.users("t", None, 9).await.unwrap().0[0].name, "u");
+    assert!(desk.users("a", None, 9).await.unwrap().0.is_empty());
+    assert_eq!(desk.keys(Some("t"), None, 9).await.unwrap().0.len(), keys.len());
+    assert!(desk.keys(Some("z"), None, 9).await.unwrap().0.is_empty());
+    let (buckets, more) = harness.store.list_buckets("", None, 9).await.unwrap();
+    assert!(buckets.is_empty() && !more);
+}
+
+#[tokio::test]
+async fn what_something_depends_on_is_not_deleted() {
+    let (harness, desk, [whole, of_user]) = world().await;
+    let id = desk.tenant("t").await.unwrap().canonical_id;
+    let new = NewBucket {
+        owner: id.clone(),
+        index_shards: 4,
+        policy: None,
+        settings: martlet_protocol::Settings::default(),
+    };
+    harness.store.create_bucket("b", new).await.unwrap();
+    assert!(is_conflict(&desk.delete_tenant("t").await), "it has a user");
+    assert!(is_conflict(&desk.delete_user("t", "u").await), "he has a key");
+    desk.delete_key(&of_user.access_key).await.unwrap();
+    desk.delete_user("t", "u").await.unwrap();
+    assert!(is_conflict(&desk.delete_tenant("t").await), "it has a key");
+    desk.delete_key(&whole.access_key).await.unwrap();
+    let refused = desk.delete_tenant("t").await.unwrap_err().to_string();
+    assert_eq!(refused, "the tenant t still has the bucket b");
+    harness.store.delete_bucket("b").await.unwrap();
+    desk.delete_tenant("t").await.unwrap();
+    assert!(is_missing(&desk.tenant("t").await) && is_missing(&desk.delete_tenant("t").await));
+    assert!(is_missing(&desk.create_key(new_key("t", None)).await));
+    desk.create_tenant("t", None, Vec::new()).await.unwrap();
+    assert_ne!(desk.tenant("t").await.unwrap().canonical_id, id);
+}
+
+#[tokio::test]
+async fn given_keys_are_taken_once_and_secrets_lie_sealed() {
+    let (harness, desk, [whole, _]) = world().await;
+    let given = ("AKIDGIVEN".to_owned(), "a secret from elsewhere".to_owned());
+    let new = || NewKey { given: Some(given.clone()), ..new_key("t", Some("u")) };
+    let (key, secret) = desk.create_key(new()).await.unwrap();
+    assert_eq!((key.access_key.as_str(), secret.as_str()), ("AKIDGIVEN", given.1.as_str()));
+    assert!(key.secret.is_sealed() && !format!("{key:?}").contains("elsewhere"));
+    assert!(is_conflict(&desk.create_key(new()).await));
+    assert!(is_missing(&desk.create_key(new_key("t", Some("nobody"))).await));
+    assert!(is_missing(&desk.rotate_key("AKIDNONE", None).await));
+    let (known, secret) = &*cache(&desk).find("AKIDGIVEN").await.unwrap().unwrap();
+    assert_eq!(
+        (known.user.as_ref().map(|user| user.role), secret),
+        (Some(Role::ReadOnly), &given.1)
+    );
+    // Copied into another register, or met by a process without the master key, it doesn't open.
+    let blind = Accounts::new(harness.store.clone(), Vault::default());
+    assert!(is_unavailable(&cache(&blind).find(&whole.access_key).await));
+}
+
+/// What disables a key, and what it does to a cache elsewhere: nothing at first, all within a second.
+#[tokio::test(start_paused = true)]
+async fn a_change_is_in_force_within_a_second_at_another_proxy() {
+    let (harness, desk, [whole, of_user]) = world().await;
+    let elsewhere = cache(&accounts(&faulty(&harness.memory, 3, 3, |_| Fault::None)));
+    let (access_key, other) = (&whole.access_key, &of_user.access_key);
+    let before = elsewhere.find(other).await.unwrap().unwrap();
+    desk.rotate_key(other, Some("another secret".into())).await.unwrap();
+    tokio::time::advance(SECOND).await;
+    let after = elsewhere.find(other).await.unwrap().unwrap();
+    assert_ne!(before.1, after.1);
+    assert_eq!(after.1, "another secret");
+
+    assert!(elsewhere.find(access_key).await.unwrap().is_some());
+    desk.change_key(access_key, Some(true), None).await.unwrap();
+    tokio::time::advance(SECOND).await;
+    assert!(elsewhere.get(access_key).is_none(), "a second is over");
+    assert!(elsewhere.find(access_key).await.unwrap().is_none());
+    desk.change_key(access_key, Some(false), None).await.unwrap();
+    tokio::time::advance(SECOND).await;
+    assert!(elsewhere.find(access_key).await.unwrap().is_some());
+
+    desk.change_user("t", "u", Some(true), None).await.unwrap();
+    tokio::time::advance(SECOND).await;
+    assert!(elsewhere.find(other).await.unwrap().is_none());
+    assert!(elsewhere.find(access_key).await.unwrap().is_some(), "the tenant's own key goes on");
+    desk.change_user("t", "u", Some(false), Some(Role::Admin)).await.unwrap();
+    tokio::time::advance(SECOND).await;
+    let role = elsewhere.find(other).await.unwrap().unwrap().0.user.as_ref().map(|it| it.role);
+    assert_eq!(role, Some(Role::Admin));
+
+    desk.change_tenant("t", Some(true), None).await.unwrap();
+    tokio::time::advance(SECOND).await;
+    for key in [access_key, other] {
+        assert!(elsewhere.find(key).await.unwrap().is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_key_asks_nobody_and_is_asked_for_behind() {
+    let (harness, desk, [whole, _]) = world().await;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    let store = faulty(&harness.memory, 3, 3, move |call| {
+        counted.fetch_add(usize::from(call.op == Op::Read), Ordering::Relaxed);
+        Fault::None
+    });
+    let keys = cache(&accounts(&store));
+    let first = keys.find(&whole.access_key).await.unwrap().unwrap();
+    let once = reads.load(Ordering::Relaxed);
+    for _ in 0..1000 {
+        assert!(keys.get(&whole.access_key).is_some());
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), once);
+    tokio::time::advance(SECOND / 2).await;
+    let second = keys.get(&whole.access_key).unwrap();
+    settle().await;
+    assert!(reads.load(Ordering::Relaxed) > once, "it is asked for behind");
+    tokio::time::advance(SECOND * 3 / 4).await;
+    let third = keys.get(&whole.access_key).expect("it was asked for meanwhile");
+    assert!(Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first, &third), "made once");
+    desk.delete_key(&whole.access_key).await.unwrap();
+    settle().await;
+    tokio::time::advance(SECOND).await;
+    assert!(keys.get(&whole.access_key).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_quorum_known_keys_go_on_for_a_while_and_others_are_refused() {
+    let (harness, desk, [whole, of_user]) = world().await;
+    let is_out = Arc::new(AtomicBool::new(false));
+    let out = is_out.clone();
+    let store = faulty(&harness.memory, 3, 3, move |call| {
+        let is_refused = out.load(Ordering::Relaxed) && call.device.0 > 1;
+        if is_refused { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
+    });
+    let keys = cache(&accounts(&store));
+    keys.find(&whole.access_key).await.unwrap().unwrap();
+    is_out.store(true, Ordering::Relaxed);
+    for _ in 0..40 {
+        tokio::time::advance(SECOND).await;
+        assert!(keys.find(&whole.access_key).await.unwrap().is_some());
+        settle().await;
+    }
+    assert!(is_unavailable(&keys.find(&of_user.access_key).await), "it was not known");
+    assert!(is_unavailable(&keys.find("AKIDNONE").await), "nobody can tell");
+    tokio::time::advance(SECOND * 60).await;
+    assert!(is_unavailable(&keys.find(&whole.access_key).await), "that is too long");
+    is_out.store(false, Ordering::Relaxed);
+    assert!(keys.find(&whole.access_key).await.unwrap().is_some());
+    assert!(keys.find("AKIDNONE").await.unwrap().is_none());
+    desk.delete_key(&whole.access_key).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_unknown_keys_takes_bounded_room_and_none_of_the_known() {
+    let (harness, _, [whole, _]) = world().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let store = faulty(&harness.memory, 3, 3, move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Fault::None
+    });
+    let keys = cache(&accounts(&store));
+    assert!(keys.find(&whole.access_key).await.unwrap().is_some());
+    for number in 0..12_000 {
+        assert!(keys.find(&format!("AKIDFLOOD{number}")).await.unwrap().is_none());
+    }
+    let (known, unknown) = keys.counts();
+    assert!(known == 1 && unknown <= 10_000, "{known} {unknown}");
+    assert!(keys.get(&whole.access_key).is_some());
+    let before = asked.load(Ordering::Relaxed);
+    for _ in 0..100 {
+        assert!(keys.find("AKIDFLOOD11999").await.unwrap().is_none());
+        assert!(keys.find("no/key").await.unwrap().is_none(), "it could be none");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), before);
+}

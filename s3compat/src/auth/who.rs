@@ -1,0 +1,143 @@
+//! Whom a signature speaks for.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use martlet_protocol::Network;
+use martlet_proxy::{Holder, ROOT, Role};
+
+use super::refusal::{Code, Refusal};
+
+/// An account, or a user of one, and what limits it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// The account, as principals name it: a tenant's name.
+    pub account: Box<str>,
+    /// The user within it; the account's own name for the account itself.
+    pub user: Box<str>,
+    /// What the account's buckets say of their owner.
+    pub canonical_id: Box<str>,
+    /// What S3 calls it beside its id.
+    pub display_name: Box<str>,
+    /// What it may do, at most, of what its account may.
+    pub role: Role,
+    /// Where its requests may come from: somewhere in each of these that isn't empty.
+    pub(crate) networks: [Vec<Network>; 2],
+}
+
+impl Who {
+    /// An account that is called `name` in every respect.
+    pub fn named(name: &str) -> Self {
+        Self {
+            account: name.into(),
+            user: name.into(),
+            canonical_id: name.into(),
+            display_name: name.into(),
+            role: Role::Admin,
+            networks: Default::default(),
+        }
+    }
+
+    /// Whom an access key speaks for.
+    pub fn of(holder: &Holder) -> Self {
+        let Holder { key, tenant, user } = holder;
+        Self {
+            account: tenant.name.as_str().into(),
+            user: user.as_ref().map_or(&tenant.name, |user| &user.name).as_str().into(),
+            canonical_id: tenant.canonical_id.as_str().into(),
+            display_name: tenant.display_name.as_str().into(),
+            role: user.as_ref().map_or(Role::Admin, |user| user.role),
+            networks: [tenant.networks.clone(), key.networks.clone()],
+        }
+    }
+
+    /// Whether it is the account that everything may be done by.
+    pub fn is_root(&self) -> bool {
+        *self.canonical_id == *ROOT
+    }
+
+    /// Whether it is an account itself, and no user of it.
+    pub fn is_account(&self) -> bool {
+        self.account == self.user
+    }
+
+    /// Refuses requests from where they may not come. An address that nobody knows is nowhere.
+    pub(crate) fn check_source(&self, peer: Option<IpAddr>) -> Result<(), Refusal> {
+        let is_in = |networks: &Vec<Network>| {
+            networks.is_empty()
+                || peer.is_some_and(|peer| networks.iter().any(|network| network.contains(peer)))
+        };
+        if self.networks.iter().all(is_in) {
+            return Ok(());
+        }
+        Err(Refusal::new(Code::AccessDenied, "Access Denied"))
+    }
+}
+
+/// Who sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// Nobody in particular: the request was not signed.
+    Anonymous,
+    /// The holder of an access key.
+    Known(Arc<Who>),
+}
+
+impl Identity {
+    /// The account called `name`.
+    pub fn known(name: &str) -> Self {
+        Self::Known(Arc::new(Who::named(name)))
+    }
+
+    /// Who it is; anonymous is nobody.
+    pub fn who(&self) -> Option<&Arc<Who>> {
+        match self {
+            Self::Anonymous => None,
+            Self::Known(who) => Some(who),
+        }
+    }
+
+    /// What owns what it makes; anonymous owns nothing.
+    pub fn name(&self) -> Option<&str> {
+        self.who().map(|who| &*who.canonical_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limited(tenant: &[&str], key: &[&str]) -> Who {
+        let read = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        Who { networks: [read(tenant), read(key)], ..Who::named("alice") }
+    }
+
+    fn may_come(who: &Who, from: &str) -> bool {
+        who.check_source(Some(from.parse().unwrap())).is_ok()
+    }
+
+    #[test]
+    fn requests_come_from_where_tenant_and_key_both_say() {
+        assert!(may_come(&limited(&[], &[]), "192.0.2.1"));
+        let tenant = limited(&["10.0.0.0/8", "2001:db8::/32"], &[]);
+        assert!(may_come(&tenant, "10.1.2.3") && may_come(&tenant, "2001:db8::1"));
+        assert!(may_come(&tenant, "::ffff:10.1.2.3") && !may_come(&tenant, "192.0.2.1"));
+        let both = limited(&["10.0.0.0/8"], &["10.7.0.0/16", "192.0.2.1"]);
+        assert!(may_come(&both, "10.7.0.1"));
+        assert!(!may_come(&both, "10.8.0.1") && !may_come(&both, "192.0.2.1"));
+    }
+
+    #[test]
+    fn an_address_that_nobody_knows_is_nowhere() {
+        assert!(limited(&[], &[]).check_source(None).is_ok());
+        let refusal = limited(&[], &["0.0.0.0/0"]).check_source(None).unwrap_err();
+        assert_eq!(refusal.code, Code::AccessDenied);
+    }
+
+    #[test]
+    fn root_is_the_account_of_that_id() {
+        assert!(Who::named("root").is_root() && !Who::named("alice").is_root());
+        let claimed = Who { canonical_id: "c".into(), ..Who::named("root") };
+        assert!(!claimed.is_root() && claimed.is_account());
+    }
+}

@@ -1,0 +1,164 @@
+//! Tenants, users and keys, for people.
+
+use martlet_protocol::Network;
+
+use crate::admin::wire::accounts::{KeyLine, TenantLine, UserLine};
+use crate::columns::table;
+
+fn rows(pairs: &[(&str, &str)]) -> String {
+    let rows: Vec<_> =
+        pairs.iter().map(|(name, value)| vec![(*name).to_owned(), (*value).to_owned()]).collect();
+    table(&rows, &[])
+}
+
+fn state(enabled: bool) -> &'static str {
+    if enabled { "enabled" } else { "disabled" }
+}
+
+fn networks(networks: &[Network]) -> String {
+    if networks.is_empty() {
+        return "anywhere".to_owned();
+    }
+    networks.iter().map(Network::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn header(names: &[&str]) -> Vec<Vec<String>> {
+    vec![names.iter().map(|name| (*name).to_owned()).collect()]
+}
+
+/// One tenant.
+pub(super) fn tenant(line: &TenantLine) -> String {
+    rows(&[
+        ("tenant", &line.tenant),
+        ("canonical id", &line.canonical_id),
+        ("display name", &line.display_name),
+        ("state", state(line.enabled)),
+        ("from", &networks(&line.networks)),
+    ])
+}
+
+/// One line for each.
+pub(super) fn tenants(lines: &[TenantLine]) -> String {
+    let mut rows = header(&["tenant", "state", "from", "display name", "canonical id"]);
+    rows.extend(lines.iter().cloned().map(|line| {
+        let TenantLine { tenant, canonical_id, display_name, enabled, networks: from, .. } = line;
+        vec![tenant, state(enabled).to_owned(), networks(&from), display_name, canonical_id]
+    }));
+    table(&rows, &[])
+}
+
+/// One user.
+pub(super) fn user(line: &UserLine) -> String {
+    rows(&[
+        ("tenant", &line.tenant),
+        ("user", &line.user),
+        ("principal", &line.arn),
+        ("role", &line.role),
+        ("state", state(line.enabled)),
+    ])
+}
+
+/// One line for each.
+pub(super) fn users(lines: &[UserLine]) -> String {
+    let mut rows = header(&["user", "role", "state", "principal"]);
+    rows.extend(lines.iter().cloned().map(|line| {
+        let UserLine { user, arn, role, enabled, .. } = line;
+        vec![user, role, state(enabled).to_owned(), arn]
+    }));
+    table(&rows, &[])
+}
+
+/// One key.
+pub(super) fn key(line: &KeyLine) -> String {
+    let from = networks(&line.networks);
+    let mut pairs = vec![("access key", line.access_key.as_str())];
+    pairs.extend(line.secret_key.as_deref().map(|secret| ("secret key", secret)));
+    pairs.extend([
+        ("tenant", line.tenant.as_str()),
+        ("user", line.user.as_deref().unwrap_or("the whole tenant")),
+        ("canonical id", &line.canonical_id),
+        ("display name", &line.display_name),
+        ("state", state(line.enabled)),
+        ("from", &from),
+        ("secret lies", if line.sealed { "sealed by a master key" } else { "in clear" }),
+    ]);
+    let mut text = rows(&pairs);
+    if line.secret_key.is_some() {
+        text += "\nThe secret is shown this once.\n";
+    }
+    text
+}
+
+/// One line for each.
+pub(super) fn keys(lines: &[KeyLine]) -> String {
+    let mut rows = header(&["access key", "tenant", "user", "state", "from", "secret"]);
+    rows.extend(lines.iter().map(|line| {
+        vec![
+            line.access_key.clone(),
+            line.tenant.clone(),
+            line.user.clone().unwrap_or_default(),
+            state(line.enabled).to_owned(),
+            networks(&line.networks),
+            if line.sealed { "sealed" } else { "in clear" }.to_owned(),
+        ]
+    }));
+    table(&rows, &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(secret_key: Option<&str>) -> KeyLine {
+        KeyLine {
+            access_key: "AKID".into(),
+            secret_key: secret_key.map(str::to_owned),
+            tenant: "research".into(),
+            user: None,
+            canonical_id: "c0ffee".into(),
+            display_name: "The group".into(),
+            created_ms: 1,
+            rotated_ms: 1,
+            enabled: true,
+            networks: vec!["10.0.0.0/8".parse().unwrap()],
+            sealed: false,
+        }
+    }
+
+    #[test]
+    fn a_secret_is_shown_where_it_was_made() {
+        let told = key(&line(Some("very secret")));
+        for words in ["very secret", "this once", "c0ffee", "The group", "in clear", "10.0.0.0/8"] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+        let shown = key(&line(None));
+        assert!(!shown.contains("secret key") && !shown.contains("this once"), "{shown}");
+        let json = serde_json::to_string(&line(None)).unwrap();
+        assert!(!json.contains("secret_key"), "{json}");
+    }
+
+    #[test]
+    fn lists_have_a_line_for_each() {
+        let tenant = TenantLine {
+            tenant: "research".into(),
+            canonical_id: "c0ffee".into(),
+            display_name: "The group".into(),
+            created_ms: 1,
+            enabled: false,
+            networks: Vec::new(),
+        };
+        let text = tenants(std::slice::from_ref(&tenant));
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.contains("disabled") && text.contains("anywhere"), "{text}");
+        let user = UserLine {
+            tenant: "research".into(),
+            user: "carol".into(),
+            arn: "arn:aws:iam::research:user/carol".into(),
+            role: "read-only".into(),
+            created_ms: 1,
+            enabled: true,
+        };
+        assert!(users(&[user]).contains("read-only"));
+        assert_eq!(keys(&[line(None), line(None)]).lines().count(), 3);
+    }
+}

@@ -1,0 +1,290 @@
+//! Tenants, users and access keys, as an operator makes and changes them at the admin address.
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use martlet_proxy::{Accounts, Error, Key, NewKey, NewUser, ObjectStore, Role, Tenant, User};
+use serde::Deserialize;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::operator::refuse;
+use crate::admin::wire::accounts::{
+    self as wire, Deleted, KeyAsked, KeyChange, KeyLine, Page, Rotation, TenantAsked, TenantChange,
+    TenantLine, UserAsked, UserLine,
+};
+
+/// Of each kind in one reply.
+const PAGE_MAX: usize = 500;
+
+/// Where `martlet admin tenant`, `user` and `key` find their answers. `root_key` is the access key that is
+/// known without them.
+pub(crate) fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router {
+    let desk = Desk { accounts, store, root_key: root_key.to_owned() };
+    Router::new()
+        .route(wire::TENANTS, get(tenants).post(create_tenant))
+        .route(wire::TENANT, get(tenant).put(change_tenant).delete(delete_tenant))
+        .route(wire::USERS, get(users).post(create_user))
+        .route(wire::USER, get(user).put(change_user).delete(delete_user))
+        .route(wire::KEYS, get(keys).post(create_key))
+        .route(wire::KEY, get(key).put(change_key).delete(delete_key))
+        .route(wire::ROTATE, post(rotate_key))
+        .with_state(desk)
+}
+
+#[derive(Clone)]
+struct Desk {
+    accounts: Accounts,
+    store: ObjectStore,
+    root_key: String,
+}
+
+type Shared = State<Desk>;
+type Answer = Result<Response, No>;
+
+/// Why there is no answer.
+#[derive(Debug, PartialEq)]
+struct No(StatusCode, String);
+
+impl IntoResponse for No {
+    fn into_response(self) -> Response {
+        refuse(self.0, &self.1)
+    }
+}
+
+impl From<Error> for No {
+    fn from(error: Error) -> Self {
+        let status = match error {
+            Error::NoSuchAccount(_) => StatusCode::NOT_FOUND,
+            Error::AccountConflict(_) => StatusCode::CONFLICT,
+            Error::InvalidArgument(_) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl No {
+    fn bad(sentence: impl Into<String>) -> Self {
+        Self(StatusCode::BAD_REQUEST, sentence.into())
+    }
+}
+
+/// Which of them; what a route needs and isn't there is asked for.
+#[derive(Default, Deserialize)]
+struct Which {
+    tenant: Option<String>,
+    user: Option<String>,
+    access_key: Option<String>,
+    after: Option<String>,
+}
+
+fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str, No> {
+    name.map(String::as_str).ok_or_else(|| No::bad(format!("say which {what}")))
+}
+
+/// Reads what is asked. The sentence about what doesn't parse repeats none of it.
+fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, No> {
+    serde_json::from_slice(body).map_err(|error| {
+        No::bad(format!("the request does not parse in column {}", error.column()))
+    })
+}
+
+fn page<T, L: Serialize>(
+    (items, more): (Vec<T>, bool),
+    name: impl Fn(&T) -> String,
+    line: impl Fn(T) -> L,
+) -> Page<L> {
+    let next = items.last().filter(|_| more).map(name);
+    Page { items: items.into_iter().map(line).collect(), next }
+}
+
+fn deleted(what: &str) -> Response {
+    Json(Deleted { deleted: what.to_owned() }).into_response()
+}
+
+fn tenant_line(tenant: Tenant) -> TenantLine {
+    let Tenant { name, canonical_id, display_name, created_ms, disabled, networks } = tenant;
+    let enabled = !disabled;
+    TenantLine { tenant: name, canonical_id, display_name, created_ms, enabled, networks }
+}
+
+fn user_line(user: User) -> UserLine {
+    let User { tenant, name, created_ms, role, disabled, .. } = user;
+    let arn = format!("arn:aws:iam::{tenant}:user/{name}");
+    UserLine { tenant, user: name, arn, role: role.to_string(), created_ms, enabled: !disabled }
+}
+
+impl Desk {
+    async fn key_line(&self, key: Key, secret_key: Option<String>) -> KeyLine {
+        let display_name = self.store.owner_name(&key.tenant_id).await.to_string();
+        KeyLine {
+            secret_key,
+            sealed: key.secret.is_sealed(),
+            access_key: key.access_key,
+            tenant: key.tenant,
+            user: key.user.map(|user| user.name),
+            canonical_id: key.tenant_id,
+            display_name,
+            created_ms: key.created_ms,
+            rotated_ms: key.rotated_ms,
+            enabled: !key.disabled,
+            networks: key.networks,
+        }
+    }
+}
+
+async fn tenants(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let listed = desk.accounts.tenants(which.after.as_deref(), PAGE_MAX).await?;
+    Ok(Json(page(listed, |tenant| tenant.name.clone(), tenant_line)).into_response())
+}
+
+async fn create_tenant(State(desk): Shared, body: Bytes) -> Answer {
+    let TenantAsked { tenant, display_name, networks } = read(&body)?;
+    let made = desk.accounts.create_tenant(&tenant, display_name.as_deref(), networks).await;
+    Ok(Json(tenant_line(made?)).into_response())
+}
+
+async fn tenant(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
+    Ok(Json(tenant_line(tenant)).into_response())
+}
+
+async fn change_tenant(State(desk): Shared, body: Bytes) -> Answer {
+    let TenantChange { tenant, enabled, networks } = read(&body)?;
+    let disabled = enabled.map(|enabled| !enabled);
+    let changed = desk.accounts.change_tenant(&tenant, disabled, networks).await;
+    Ok(Json(tenant_line(changed?)).into_response())
+}
+
+async fn delete_tenant(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let name = named(which.tenant.as_ref(), "tenant")?;
+    desk.accounts.delete_tenant(name).await?;
+    Ok(deleted(name))
+}
+
+async fn users(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let tenant = named(which.tenant.as_ref(), "tenant")?;
+    // So that a name that is misspelt is told from a tenant without users.
+    desk.accounts.tenant(tenant).await?;
+    let listed = desk.accounts.users(tenant, which.after.as_deref(), PAGE_MAX).await;
+    let listed = listed?;
+    Ok(Json(page(listed, |user| user.name.clone(), user_line)).into_response())
+}
+
+fn role(text: Option<&str>) -> Result<Option<Role>, No> {
+    text.map(str::parse::<Role>).transpose().map_err(No::bad)
+}
+
+async fn create_user(State(desk): Shared, body: Bytes) -> Answer {
+    let asked: UserAsked = read(&body)?;
+    let role = role(asked.role.as_deref())?.unwrap_or_default();
+    let new = NewUser { tenant: asked.tenant, name: asked.user, role };
+    let made = desk.accounts.create_user(new).await?;
+    Ok(Json(user_line(made)).into_response())
+}
+
+async fn user(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let (tenant, user) =
+        (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
+    let user = desk.accounts.user(tenant, user).await?;
+    Ok(Json(user_line(user)).into_response())
+}
+
+async fn change_user(State(desk): Shared, body: Bytes) -> Answer {
+    let UserAsked { tenant, user, role: asked, enabled } = read(&body)?;
+    let disabled = enabled.map(|enabled| !enabled);
+    let role = role(asked.as_deref())?;
+    let changed = desk.accounts.change_user(&tenant, &user, disabled, role).await;
+    Ok(Json(user_line(changed?)).into_response())
+}
+
+async fn delete_user(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let (tenant, user) =
+        (named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?);
+    desk.accounts.delete_user(tenant, user).await?;
+    Ok(deleted(&format!("{tenant}/{user}")))
+}
+
+async fn keys(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let tenant = which.tenant.as_deref();
+    if let Some(tenant) = tenant {
+        desk.accounts.tenant(tenant).await?;
+    }
+    let listed = desk.accounts.keys(tenant, which.after.as_deref(), PAGE_MAX).await;
+    let (keys, more) = listed?;
+    let next = keys.last().filter(|_| more).map(|key| key.access_key.clone());
+    let mut items = Vec::with_capacity(keys.len());
+    for key in keys {
+        items.push(desk.key_line(key, None).await);
+    }
+    Ok(Json(Page { items, next }).into_response())
+}
+
+async fn create_key(State(desk): Shared, body: Bytes) -> Answer {
+    let KeyAsked { tenant, user, access_key, secret_key, networks } = read(&body)?;
+    let given = match (access_key, secret_key) {
+        (None, None) => None,
+        (Some(access_key), Some(secret_key)) => Some((access_key, secret_key)),
+        _ => {
+            return Err(No::bad("give both an access key and its secret key, or neither"));
+        }
+    };
+    if given.as_ref().is_some_and(|(access_key, _)| *access_key == desk.root_key) {
+        let taken = "that is the root access key: take another";
+        return Err(No(StatusCode::CONFLICT, taken.to_owned()));
+    }
+    let new = NewKey { tenant, user, given, networks };
+    let (key, secret) = desk.accounts.create_key(new).await?;
+    Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
+}
+
+async fn key(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let access_key = named(which.access_key.as_ref(), "access key")?;
+    let key = desk.accounts.key(access_key).await?;
+    Ok(Json(desk.key_line(key, None).await).into_response())
+}
+
+async fn change_key(State(desk): Shared, body: Bytes) -> Answer {
+    let KeyChange { access_key, enabled, networks } = read(&body)?;
+    let disabled = enabled.map(|enabled| !enabled);
+    let changed = desk.accounts.change_key(&access_key, disabled, networks).await;
+    Ok(Json(desk.key_line(changed?, None).await).into_response())
+}
+
+async fn rotate_key(State(desk): Shared, body: Bytes) -> Answer {
+    let Rotation { access_key, secret_key } = read(&body)?;
+    let rotated = desk.accounts.rotate_key(&access_key, secret_key).await;
+    let (key, secret) = rotated?;
+    Ok(Json(desk.key_line(key, Some(secret)).await).into_response())
+}
+
+async fn delete_key(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let access_key = named(which.access_key.as_ref(), "access key")?;
+    desk.accounts.delete_key(access_key).await?;
+    Ok(deleted(access_key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_does_not_parse_is_not_repeated() {
+        let body = Bytes::from_static(br#"{"tenant": "t", "secret_key": "very secret", "x"#);
+        let No(status, sentence) = read::<KeyAsked>(&body).err().unwrap();
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(!sentence.contains("secret"), "{sentence}");
+    }
+
+    #[test]
+    fn a_page_says_where_the_next_begins() {
+        let all = page((vec![1, 2], false), ToString::to_string, |it| it);
+        assert_eq!((all.items, all.next), (vec![1, 2], None));
+        let some = page((vec![1, 2], true), ToString::to_string, |it| it);
+        assert_eq!(some.next.as_deref(), Some("2"));
+    }
+}

@@ -1,0 +1,60 @@
+"""A small cluster of real processes with several proxies, by `martlet cluster up`."""
+
+import os
+import signal
+import subprocess
+import time
+import tomllib
+import urllib.request
+from pathlib import Path
+
+from . import server as harness
+
+READY_S = 180
+STOP_S = 120
+
+
+class Cluster:
+    """Three nodes and two proxies in a folder; stopped by its own pid."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.process = None
+        self.proxies = []
+
+    def start(self):
+        port, = harness.free_ports(1)
+        command = [str(harness.binary()), "cluster", "up", "--data-dir", str(self.folder / "c"),
+                   "--nodes", "3", "--devices-per-node", "1", "--proxies", "2",
+                   "--s3-port", str(port)]
+        environment = {**os.environ, "MARTLET_ROOT_ACCESS_KEY": harness.ACCESS_KEY,
+                       "MARTLET_ROOT_SECRET_KEY": harness.SECRET_KEY}
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + READY_S
+        while not self._is_ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                log = (self.folder / "log").read_text(errors="replace")
+                self.stop()
+                raise RuntimeError(f"the cluster was not ready within {READY_S} s:\n{log}")
+            time.sleep(0.2)
+        return self
+
+    def _is_ready(self):
+        try:
+            layout = tomllib.loads((self.folder / "c/cluster.toml").read_text())
+            self.proxies = [(one["s3_port"], one["admin_port"]) for one in layout["proxy"]]
+            for _, admin_port in self.proxies:
+                urllib.request.urlopen(f"http://127.0.0.1:{admin_port}/readyz", timeout=5).close()
+            return True
+        except (OSError, KeyError, tomllib.TOMLDecodeError):
+            return False
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
