@@ -189,8 +189,17 @@ async fn g1_flipped_bits_in_blocks_of_the_index_are_never_served_and_mended() {
     let silent = read_without_second(&mut probe, &keys).await;
     println!("{silent} of {} keys had no quorum without the second node", keys.len());
     probe.settled().await;
+    until_it_votes(&probe).await;
     assert_eq!(read_without_second(&mut probe, &keys).await, 0, "its votes are back");
     probe.finish().await;
+}
+
+/// Waits until the first node has its votes: it may hold everything before it has seen that it does.
+async fn until_it_votes(probe: &Probe) {
+    until("the first node votes", PATIENCE, async || {
+        probe.cluster.nodes[0].metric("martlet_device_voting").await == Some(1)
+    })
+    .await;
 }
 
 /// What can't be trusted is not guessed at: the index goes to quarantine, and the device learns from the
@@ -204,6 +213,7 @@ async fn g1_an_index_with_flipped_bits_all_over_begins_anew() {
     let silent = read_without_second(&mut probe, &keys).await;
     println!("{silent} of {} keys had no quorum without the second node", keys.len());
     probe.settled().await;
+    until_it_votes(&probe).await;
     assert_eq!(read_without_second(&mut probe, &keys).await, 0, "its votes are back");
     probe.finish().await;
 }
