@@ -90,6 +90,8 @@ def test_the_null_version(s3, bucket):
     assert versions(s3, bucket) == [("k", kept, False)]
     s3.delete_object(Bucket=bucket, Key="k", VersionId="null")
     assert get(s3, bucket, "k") == b"kept"
+    s3.delete_object(Bucket=bucket, Key="k", VersionId=kept)
+    assert versions(s3, bucket) == []
 
 
 def test_pages_of_listings(s3, versioned):
