@@ -2,28 +2,34 @@
 //! or a tombstone.
 //!
 //! ```text
-//! version (3) | order (16) | write id (16) | postcard of the value | tail, or nothing
+//! version (4) | order (16) | write id (16) | postcard of the value | tail, or nothing
 //! ```
 //!
 //! The head has a fixed layout, so that a replica compares orders without decoding the rest.
-//! Formats 1 and 2 differ in their buckets, and have no [`tail`]; they are read.
+//! Formats 1 and 2 differ in their buckets, and have no [`tail`]; in format 3 a tail has no marks. They
+//! are read.
 
 mod account;
 mod bucket;
+mod marks;
 mod tail;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use self::account::AccountDocument;
 pub use self::bucket::{Bucket, BucketState};
-use self::tail::Tail;
+pub use self::marks::{Mark, Marks};
+use self::tail::{Tail, TailBeforeMarks};
 use crate::error::{Error, Result};
 use crate::extent::ExtentRef;
 use crate::id::{PolicyId, UploadId, WriteId};
 use crate::stamp::Stamp;
 use crate::version::Version;
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
+/// In which objects and parts had no marks.
+const VERSION_BEFORE_MARKS: u8 = 3;
 /// In which buckets had no settings.
 const VERSION_BEFORE_SETTINGS: u8 = 2;
 /// In which buckets had no level of their own either.
@@ -115,6 +121,9 @@ pub struct Attributes {
     pub user_metadata: Vec<(String, String)>,
     /// Object tags.
     pub tags: Vec<(String, String)>,
+    /// What is set about it beside.
+    #[serde(skip)]
+    pub marks: Marks,
 }
 
 /// Where the bytes of an object or part are.
@@ -277,6 +286,9 @@ pub struct Part {
     pub checksums: Vec<Checksum>,
     /// Where its bytes are; never inline.
     pub body: Body,
+    /// What is set about it beside.
+    #[serde(skip)]
+    pub marks: Marks,
 }
 
 impl Value {
@@ -386,7 +398,8 @@ impl Entry {
         let value = match bytes[0] {
             VERSION_BEFORE_LEVELS => bucket::decode_before_levels(rest),
             VERSION_BEFORE_SETTINGS => bucket::decode_before_settings(rest),
-            _ => decode_now(rest),
+            VERSION_BEFORE_MARKS => decode_with::<TailBeforeMarks>(rest),
+            _ => decode_with::<Tail>(rest),
         };
         let value = value
             .map_err(|error| Error::corrupt("an index entry does not decode").with_source(error))?;
@@ -411,11 +424,14 @@ impl Entry {
     }
 }
 
-/// A value of this format, and what stands behind it.
-fn decode_now(bytes: &[u8]) -> std::result::Result<Value, postcard::Error> {
+/// A value, and what stands behind it.
+fn decode_with<T>(bytes: &[u8]) -> std::result::Result<Value, postcard::Error>
+where
+    T: DeserializeOwned + Into<Tail>,
+{
     let (mut value, rest) = postcard::take_from_bytes::<Value>(bytes)?;
     if !rest.is_empty() {
-        postcard::from_bytes::<Tail>(rest)?.join(&mut value);
+        postcard::from_bytes::<T>(rest)?.into().join(&mut value);
     }
     Ok(value)
 }

@@ -25,6 +25,8 @@ pub enum Setting {
     Logging,
     /// Who hears of changes.
     Notification,
+    /// Whether versions can be kept from being removed, and for how long unless they say.
+    ObjectLock,
     /// Who owns objects that others wrote.
     OwnershipControls,
     /// Who may do what.
@@ -39,13 +41,14 @@ pub enum Setting {
 
 impl Setting {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Acl,
         Self::Cors,
         Self::Encryption,
         Self::Lifecycle,
         Self::Logging,
         Self::Notification,
+        Self::ObjectLock,
         Self::OwnershipControls,
         Self::Policy,
         Self::PublicAccessBlock,
@@ -62,6 +65,7 @@ impl Setting {
             Self::Lifecycle => "lifecycle",
             Self::Logging => "logging",
             Self::Notification => "notification",
+            Self::ObjectLock => "object-lock",
             Self::OwnershipControls => "ownership-controls",
             Self::Policy => "policy",
             Self::PublicAccessBlock => "public-access-block",
@@ -140,6 +144,7 @@ mod tests {
             "lifecycle",
             "logging",
             "notification",
+            "object-lock",
             "ownership-controls",
             "policy",
             "public-access-block",

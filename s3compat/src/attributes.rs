@@ -7,7 +7,7 @@ use http::header::{
     CONTENT_TYPE, ETAG, EXPIRES, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
 };
 use martlet_protocol::VersionId;
-use martlet_protocol::entry::{Attributes, ETag, Object};
+use martlet_protocol::entry::{Attributes, ETag, Marks, Object};
 use martlet_protocol::limits::USER_METADATA_BYTES_MAX;
 use martlet_proxy::ReadAfter;
 use s3s::dto::{ETag as WireETag, Metadata, Timestamp};
@@ -52,6 +52,7 @@ pub(crate) fn from_request(
         storage_class: storage_class_of(headers)?,
         user_metadata: user_metadata(metadata.unwrap_or_default())?,
         tags: tags_of(headers)?.unwrap_or_default(),
+        marks: Marks::default(),
     })
 }
 

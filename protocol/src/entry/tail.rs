@@ -1,15 +1,15 @@
-//! What formats before 3 had no place for: it stands behind the value, where there is any of it.
+//! What formats before 3 and 4 had no place for: it stands behind the value, where there is any of it.
 //!
 //! ```text
 //! version (1) | order (16) | write id (16) | postcard of the value | postcard of the tail, or nothing
 //! ```
 //!
-//! In memory each of it is where it belongs, in the object, the delete marker or the manifest; so
+//! In memory each of it is where it belongs: in the object, part, upload, marker or manifest. So
 //! whoever copies one of those copies it, and nobody else has to know.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Body, Entry, Manifest, UploadState, Value};
+use super::{Body, Entry, Marks, UploadState, Value};
 use crate::id::WriteId;
 use crate::stamp::Stamp;
 use crate::version::Version;
@@ -19,73 +19,97 @@ use crate::version::Version;
 pub(super) struct Tail {
     version: Option<Version>,
     part_checksums: Vec<Vec<u8>>,
+    /// Of the object, the part or the upload.
+    marks: Marks,
+    /// Of the object that an upload is about to make.
+    made_marks: Marks,
+}
+
+/// A tail of format 3.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct TailBeforeMarks {
+    version: Option<Version>,
+    part_checksums: Vec<Vec<u8>>,
+}
+
+impl From<TailBeforeMarks> for Tail {
+    fn from(before: TailBeforeMarks) -> Self {
+        let TailBeforeMarks { version, part_checksums } = before;
+        Self { version, part_checksums, ..Self::default() }
+    }
 }
 
 impl Tail {
     pub(super) fn of(value: &Value) -> Self {
-        let version = match value {
-            Value::Object(object) => object.version,
-            Value::DeleteMarker(marker) => marker.version,
-            _ => None,
-        };
-        let part_checksums = match manifest(value) {
-            Some(manifest) => manifest.part_checksums.clone(),
-            None => Vec::new(),
-        };
-        Self { version, part_checksums }
+        let mut tail = Self::default();
+        match value {
+            Value::Object(object) => {
+                tail.version = object.version;
+                tail.marks = object.attributes.marks.clone();
+            }
+            Value::DeleteMarker(marker) => tail.version = marker.version,
+            Value::Part(part) => tail.marks = part.marks.clone(),
+            Value::Upload(upload) => {
+                tail.marks = upload.attributes.marks.clone();
+                if let UploadState::Completing { object, .. } = &upload.state {
+                    tail.made_marks = object.attributes.marks.clone();
+                }
+            }
+            Value::Tombstone | Value::Bucket(_) | Value::Account(_) => {}
+        }
+        if let Some(Body::Extents(manifest)) = body(value) {
+            tail.part_checksums.clone_from(&manifest.part_checksums);
+        }
+        tail
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.version.is_none() && self.part_checksums.is_empty()
+        *self == Self::default()
     }
 
     /// Puts it where it belongs.
     pub(super) fn join(self, value: &mut Value) {
-        match value {
-            Value::Object(object) => object.version = self.version,
-            Value::DeleteMarker(marker) => marker.version = self.version,
-            _ => {}
-        }
-        if let Some(manifest) = manifest_mut(value) {
+        if let Some(Body::Extents(manifest)) = body_mut(value) {
             manifest.part_checksums = self.part_checksums;
         }
+        match value {
+            Value::Object(object) => {
+                object.version = self.version;
+                object.attributes.marks = self.marks;
+            }
+            Value::DeleteMarker(marker) => marker.version = self.version,
+            Value::Part(part) => part.marks = self.marks,
+            Value::Upload(upload) => {
+                upload.attributes.marks = self.marks;
+                if let UploadState::Completing { object, .. } = &mut upload.state {
+                    object.attributes.marks = self.made_marks;
+                }
+            }
+            Value::Tombstone | Value::Bucket(_) | Value::Account(_) => {}
+        }
     }
 }
 
-/// The manifest that a value has in itself.
-fn manifest(value: &Value) -> Option<&Manifest> {
-    let body = match value {
-        Value::Object(object) => &object.body,
-        Value::Part(part) => &part.body,
+/// The body that a value has in itself, or in the object that it is about to make.
+fn body(value: &Value) -> Option<&Body> {
+    match value {
         Value::Upload(upload) => match &upload.state {
-            UploadState::Completing { object, .. } => &object.body,
-            _ => return None,
+            UploadState::Completing { object, .. } => Some(&object.body),
+            _ => None,
         },
-        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) | Value::Account(_) => {
-            return None;
-        }
-    };
-    match body {
-        Body::Extents(manifest) => Some(manifest),
-        Body::Empty | Body::Inline { .. } | Body::Spilled { .. } => None,
+        _ => value.body(),
     }
 }
 
-fn manifest_mut(value: &mut Value) -> Option<&mut Manifest> {
-    let body = match value {
-        Value::Object(object) => &mut object.body,
-        Value::Part(part) => &mut part.body,
+fn body_mut(value: &mut Value) -> Option<&mut Body> {
+    match value {
+        Value::Object(object) => Some(&mut object.body),
+        Value::Part(part) => Some(&mut part.body),
         Value::Upload(upload) => match &mut upload.state {
-            UploadState::Completing { object, .. } => &mut object.body,
-            _ => return None,
+            UploadState::Completing { object, .. } => Some(&mut object.body),
+            _ => None,
         },
-        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) | Value::Account(_) => {
-            return None;
-        }
-    };
-    match body {
-        Body::Extents(manifest) => Some(manifest),
-        Body::Empty | Body::Inline { .. } | Body::Spilled { .. } => None,
+        Value::Tombstone | Value::Bucket(_) | Value::DeleteMarker(_) | Value::Account(_) => None,
     }
 }
 
@@ -108,7 +132,8 @@ impl<'de> Deserialize<'de> for Entry {
 mod tests {
     use super::*;
     use crate::entry::{
-        Attributes, DeleteMarker, ETag, KeyCondition, Object, Part, Upload, VERSION_BEFORE_SETTINGS,
+        Attributes, DeleteMarker, ETag, KeyCondition, Manifest, Mark, Object, Part, Upload,
+        VERSION_BEFORE_MARKS, VERSION_BEFORE_SETTINGS,
     };
     use crate::id::{PolicyId, UploadId};
 
@@ -136,6 +161,17 @@ mod tests {
         })
     }
 
+    fn marks(document: u8) -> Marks {
+        let mut marks = Marks::default();
+        marks.set(Mark::Retention, vec![document]);
+        marks
+    }
+
+    fn marked(mut object: Box<Object>, marks: Marks) -> Box<Object> {
+        object.attributes.marks = marks;
+        object
+    }
+
     fn completing(object: Box<Object>) -> Value {
         let (write_id, order) = (WriteId([1; 16]), Stamp::at_ms(3));
         let condition = KeyCondition::default();
@@ -144,7 +180,7 @@ mod tests {
             id: UploadId([2; 16]),
             initiated_ms: 1,
             policy: PolicyId(1),
-            attributes: Attributes::default(),
+            attributes: Attributes { marks: marks(9), ..Attributes::default() },
             checksum: None,
             state: UploadState::Completing { write_id, order, object, condition },
         }))
@@ -161,8 +197,17 @@ mod tests {
             Value::Object(object(Some(Version::UNVERSIONED), Vec::new())),
             Value::Object(object(None, sums())),
             Value::Object(object(None, Vec::new())),
-            Value::Part(Box::new(Part { size, md5, modified_ms, checksums, body: body(sums()) })),
+            Value::Part(Box::new(Part {
+                size,
+                md5,
+                modified_ms,
+                checksums,
+                body: body(sums()),
+                marks: marks(3),
+            })),
             completing(object(None, sums())),
+            completing(marked(object(None, Vec::new()), marks(1))),
+            Value::Object(marked(object(Some(VERSION), sums()), marks(2))),
             marker(Some(VERSION)),
             marker(None),
         ];
@@ -176,13 +221,23 @@ mod tests {
 
     #[test]
     fn entries_with_nothing_new_are_as_they_were_in_format_2() {
-        for value in [Value::Object(object(None, Vec::new())), completing(object(None, Vec::new()))]
-        {
-            let now = entry(value);
-            let mut before = now.encode();
-            before[0] = VERSION_BEFORE_SETTINGS;
-            assert_eq!(Entry::decode(&before).unwrap(), now);
-        }
+        let now = entry(Value::Object(object(None, Vec::new())));
+        let mut before = now.encode();
+        before[0] = VERSION_BEFORE_SETTINGS;
+        assert_eq!(Entry::decode(&before).unwrap(), now);
+    }
+
+    #[test]
+    fn entries_of_format_3_keep_what_stands_behind_them() {
+        let now = entry(Value::Object(object(Some(VERSION), vec![vec![1, 2]])));
+        let (version, part_checksums) = (Some(VERSION), vec![vec![1, 2]]);
+        let tail = postcard::to_stdvec(&TailBeforeMarks { version, part_checksums }).unwrap();
+        let value = postcard::to_stdvec(&now.value).unwrap();
+        let before = [&now.encode()[..super::super::HEAD_BYTES], &value, &tail].concat();
+        let mut before_marks = before.clone();
+        before_marks[0] = VERSION_BEFORE_MARKS;
+        assert_eq!(Entry::decode(&before_marks).unwrap(), now);
+        assert!(Entry::decode(&before).is_err(), "this format has more of a tail");
     }
 
     #[test]
