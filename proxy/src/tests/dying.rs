@@ -19,29 +19,19 @@ use crate::{
 };
 
 /// A proxy of whose calls only so many come through.
-async fn dying(nodes: &Nodes, calls: usize) -> ObjectStore {
-    let left = Arc::new(AtomicUsize::new(usize::MAX));
-    let counted = left.clone();
-    let proxy = nodes.proxy_with(60_000, move |_| {
-        let alive = counted
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
-            .is_ok();
-        if alive { Fault::None } else { Fault::Delay(Duration::from_secs(1_000_000)) }
-    });
-    proxy.store.bucket("b").await.unwrap();
-    left.store(calls, Ordering::SeqCst);
-    proxy.store
+pub(super) async fn dying(nodes: &Nodes, calls: usize) -> ObjectStore {
+    delayed_after(nodes, calls, Duration::from_secs(1_000_000)).await
 }
 
-/// A proxy whose calls take a second each, after so many.
-async fn slow(nodes: &Nodes, calls: usize) -> ObjectStore {
+/// A proxy whose calls are late by so much, after so many.
+async fn delayed_after(nodes: &Nodes, calls: usize, delay: Duration) -> ObjectStore {
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let counted = left.clone();
     let proxy = nodes.proxy_with(60_000, move |_| {
         let is_quick = counted
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
             .is_ok();
-        if is_quick { Fault::None } else { Fault::Delay(Duration::from_secs(1)) }
+        if is_quick { Fault::None } else { Fault::Delay(delay) }
     });
     proxy.store.bucket("b").await.unwrap();
     left.store(calls, Ordering::SeqCst);
@@ -163,7 +153,7 @@ fn writes(nodes: &Nodes) -> Vec<WriteId> {
     ids
 }
 
-async fn uploaded(proxy: &Proxy, bytes: &Bytes) -> (UploadId, CompleteUpload) {
+pub(super) async fn uploaded(proxy: &Proxy, bytes: &Bytes) -> (UploadId, CompleteUpload) {
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
     let upload = proxy.store.create_upload("b", "key", new).await.unwrap().id;
     let part = proxy.store.upload_part("b", "key", upload, 1, body(bytes.clone())).await.unwrap();
@@ -246,7 +236,7 @@ async fn m1_who_decided_refuses_nothing_that_another_has_written() {
         super::harness::create(&proxy.store, "b").await;
         let (upload, complete) = uploaded(&proxy, &pattern(30_000, 1)).await;
         let complete = CompleteUpload { conditions: super::conditional::create_only(), ..complete };
-        let first = slow(&nodes, calls).await;
+        let first = delayed_after(&nodes, calls, Duration::from_secs(1)).await;
         let (late, asked) = (first, complete.clone());
         let first =
             tokio::spawn(async move { late.complete_upload("b", "key", upload, asked).await });

@@ -1,5 +1,6 @@
 //! Buckets that keep versions: what clients see of them (rules R4, R8).
 
+mod dying;
 mod faults;
 mod listing;
 mod nulls;

@@ -1,0 +1,202 @@
+//! Proxies that die at any of their calls while they change the versions of a key: each change is done
+//! or not, for everyone, and takes no other version with it (rules R4, R8, M1).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use martlet_protocol::{DeviceId, VersionId};
+use tokio::time::{sleep, timeout};
+
+use super::super::conditional::create_only;
+use super::super::dying::{dying, uploaded};
+use super::super::harness::{body, create, pattern, put};
+use super::super::nodes::{Fortune, Nodes, Proxy};
+use super::{all_versions, get_version, put_version};
+use crate::{Error, ObjectStore, Result, WriteConditions};
+
+/// The versions of a key, the latest first: their bytes, none for a delete marker.
+type Seen = Vec<Option<Bytes>>;
+
+/// What a listing says there is, each version read, through whoever is up.
+async fn seen(store: &ObjectStore, what: &str) -> Seen {
+    let mut seen = Seen::new();
+    let listed = all_versions(store).await;
+    for (at, version) in listed.iter().enumerate() {
+        assert_eq!(version.is_latest, at == 0, "{what}");
+        seen.push(match get_version(store, "key", version.id).await {
+            Ok(bytes) => Some(bytes),
+            Err(Error::DeleteMarker { .. }) => None,
+            Err(error) => panic!("{what}: a version that is listed: {error}"),
+        });
+    }
+    let current = match get_version(store, "key", None).await {
+        Ok(bytes) => Some(bytes),
+        Err(Error::NoSuchKey | Error::DeleteMarker { .. }) => None,
+        Err(error) => panic!("{what}: the current one: {error}"),
+    };
+    assert_eq!(current, seen.first().cloned().flatten(), "{what}: the first is the current one");
+    seen
+}
+
+/// What everyone sees in the end, whichever node is out: replicas that nobody has asked yet may know
+/// more than those who were, so it may change on the way, once.
+async fn seen_by_all(proxy: &Proxy, what: &str) -> Seen {
+    let mut states: Vec<Seen> = Vec::new();
+    for turn in 0..6 {
+        proxy.heal();
+        proxy.fares(&[DeviceId(turn % 3 + 1)], Fortune::Refused);
+        let what = format!("{what}, turn {turn}");
+        let now = seen(&proxy.store, &what).await;
+        if states.last() != Some(&now) {
+            states.push(now);
+        }
+        assert!(states.len() <= 2, "{what}: it changed twice");
+    }
+    proxy.heal();
+    states.pop().expect("there were six turns")
+}
+
+/// Three nodes and a bucket that keeps versions: of the key `key`, those that are given, the oldest
+/// first.
+async fn holding(versions: &Seen) -> (Nodes, Proxy, Vec<VersionId>) {
+    let nodes = Nodes::new(3);
+    let proxy = nodes.proxy();
+    create(&proxy.store, "b").await;
+    proxy.store.set_versioning("b", true).await.unwrap();
+    let mut ids = Vec::new();
+    for version in versions {
+        ids.push(match version {
+            Some(bytes) => put_version(&proxy.store, "key", bytes.clone()).await.unwrap(),
+            None => {
+                let none = WriteConditions::default();
+                proxy.store.delete("b", "key", &none).await.unwrap().version.unwrap()
+            }
+        });
+    }
+    sleep(Duration::from_secs(1)).await;
+    (nodes, proxy, ids)
+}
+
+fn latest_first(oldest_first: &[Option<Bytes>]) -> Seen {
+    oldest_first.iter().rev().cloned().collect()
+}
+
+/// Lets an operation die at each of its calls, until it succeeds. Both states have the oldest first.
+async fn at_every_call<F: Future<Output = Result<()>>>(
+    before: Seen,
+    after: Seen,
+    operation: impl Fn(ObjectStore, Vec<VersionId>) -> F,
+) {
+    for calls in 0.. {
+        let what = format!("dead after {calls} calls");
+        let (nodes, proxy, ids) = holding(&before).await;
+        let store = dying(&nodes, calls).await;
+        let done = timeout(Duration::from_millis(500), operation(store, ids)).await;
+        let held = seen_by_all(&proxy, &what).await;
+        let is_known = held == latest_first(&before) || held == latest_first(&after);
+        assert!(is_known, "{what}: {} versions of something else", held.len());
+        // Whoever comes next finds a key that works.
+        let next = put_version(&proxy.store, "key", "next").await;
+        next.unwrap_or_else(|error| panic!("{what}: the next write: {error}"));
+        let mut then = held.clone();
+        then.insert(0, Some(Bytes::from_static(b"next")));
+        assert_eq!(seen_by_all(&proxy, &what).await, then, "{what}, and then written");
+        if let Ok(done) = done {
+            done.unwrap();
+            assert_eq!(held, latest_first(&after), "{what}, and it was acknowledged");
+            assert!(calls >= 4, "a ballot is two rounds of two calls at least");
+            return;
+        }
+    }
+}
+
+fn some(bytes: &[Bytes]) -> Seen {
+    bytes.iter().cloned().map(Some).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_a_put_adds_its_version_or_none() {
+    let held = [pattern(300, 1), pattern(20_000, 2)];
+    for size in [100, 30_000] {
+        let new = pattern(size, 3);
+        let after = [some(&held), some(&[new.clone()])].concat();
+        at_every_call(some(&held), after, |store, _| {
+            let new = new.clone();
+            async move { put_version(&store, "key", new).await.map(drop) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_a_conditional_put_over_a_marker_adds_its_version_or_none() {
+    let before = vec![Some(pattern(300, 1)), None];
+    let new = pattern(500, 2);
+    let after = [before.clone(), some(&[new.clone()])].concat();
+    at_every_call(before, after, |store, _| {
+        let new = new.clone();
+        async move { put(&store, "key", body(new), create_only()).await.map(drop) }
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_a_delete_puts_its_marker_in_front_or_none() {
+    let held = some(&[pattern(300, 1), pattern(20_000, 2)]);
+    let after = [held.clone(), vec![None]].concat();
+    at_every_call(held, after, |store, _| async move {
+        store.delete("b", "key", &WriteConditions::default()).await.map(drop)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_a_removal_takes_its_version_and_no_other() {
+    let held = vec![Some(pattern(300, 1)), Some(pattern(20_000, 2)), None];
+    for gone in 0..held.len() {
+        let mut after = held.clone();
+        after.remove(gone);
+        at_every_call(held.clone(), after, |store, ids| async move {
+            store.delete_version("b", "key", ids[gone]).await.map(drop)
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_the_removal_of_the_only_version_leaves_no_key_or_that_version() {
+    at_every_call(some(&[pattern(20_000, 2)]), Seen::new(), |store, ids| async move {
+        store.delete_version("b", "key", ids[0]).await.map(drop)
+    })
+    .await;
+}
+
+/// Whoever drives the upload on makes the version that the first would have made.
+#[tokio::test(start_paused = true)]
+async fn m1_a_complete_that_dies_makes_one_version_however_often_it_is_tried_again() {
+    let (old, new) = (pattern(300, 1), pattern(40_000, 2));
+    for calls in 0.. {
+        let what = format!("dead after {calls} calls");
+        let (nodes, proxy, _) = holding(&some(&[old.clone()])).await;
+        let (upload, complete) = uploaded(&proxy, &new).await;
+        let first = dying(&nodes, calls).await;
+        let first = first.complete_upload("b", "key", upload, complete.clone());
+        let done = timeout(Duration::from_millis(500), first).await;
+        let (before, after) = (some(&[old.clone()]), some(&[new.clone(), old.clone()]));
+        let held = seen_by_all(&proxy, &what).await;
+        assert!(held == before || held == after, "{what}: {} versions", held.len());
+        let mut ids = Vec::new();
+        for _ in 0..2 {
+            let again = proxy.store.complete_upload("b", "key", upload, complete.clone()).await;
+            let again = again.unwrap_or_else(|error| panic!("{what}: again: {error}"));
+            ids.push(again.object.version.map(martlet_protocol::Version::name));
+            assert_eq!(seen_by_all(&proxy, &what).await, after, "{what}, and tried again");
+        }
+        assert_eq!(ids[0], ids[1], "{what}");
+        if let Ok(done) = done {
+            assert_eq!(done.unwrap().object.version.map(martlet_protocol::Version::name), ids[0]);
+            assert!(calls > 10);
+            return;
+        }
+    }
+}
