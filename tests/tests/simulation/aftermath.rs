@@ -47,7 +47,7 @@ pub(crate) async fn read_all(client: &Client) -> Result<(), String> {
         let read = read(&client, &key).await?;
         agree(&client, &key, read).await?;
     }
-    Ok(())
+    client.check_versions().await
 }
 
 /// Everything is where the rings say and nothing anywhere else, and what was deleted longer ago than

@@ -17,6 +17,7 @@ use super::chance::Chance;
 use super::cluster::{Proxy, Simulated};
 use super::payload;
 use super::record::{Begun, Record};
+use super::versions::is_absence;
 
 /// The bucket of every run.
 pub(crate) const BUCKET: &str = "bucket";
@@ -37,11 +38,13 @@ pub(crate) struct Client {
     pub(crate) deadline: Duration,
     /// The level it asks for, where it doesn't choose.
     pub(crate) level: Option<Level>,
+    /// Whether the bucket keeps versions.
+    pub(crate) keeps_versions: bool,
 }
 
 /// What a client has before it: a proxy and a session with it.
 pub(crate) struct Door {
-    proxy: Arc<Proxy>,
+    pub(crate) proxy: Arc<Proxy>,
     pub(crate) session: Session,
     level: Option<Level>,
 }
@@ -77,6 +80,9 @@ impl Client {
 
     async fn something(&self) {
         let key = self.keys[self.chance.index(self.keys.len())].clone();
+        if self.keeps_versions && self.chance.per_mille(100) {
+            return self.remove_an_old_version(key).await;
+        }
         match self.chance.below(100) {
             0..18 => self.put(key, Call::Put(self.record.value())).await,
             18..44 => drop(self.get(key).await),
@@ -140,6 +146,7 @@ impl Client {
             Some(Ok(written)) => {
                 let value = begun.call.writes().expect("it is a write");
                 self.record.tag(value, written.object.etag.to_string());
+                self.record.versions.written(&begun.key, value, written);
                 self.note_token(door, &begun.key, written.stamp);
                 Outcome::Done
             }
@@ -227,7 +234,7 @@ impl Client {
                 self.note_token(&door, &key, stamp);
                 (Outcome::Read(Some(value)), Some(value))
             }
-            Some(Err(martlet_proxy::Error::NoSuchKey)) => (Outcome::Read(None), None),
+            Some(Err(error)) if is_absence(&error) => (Outcome::Read(None), None),
             Some(Err(error)) => {
                 self.record.failure(&error, &Call::Get);
                 (Outcome::Failed, None)
@@ -315,7 +322,7 @@ impl Client {
         let begun = self.begin(&key, &call);
         match self.wait(&door, door.session.copy(BUCKET, &key, copy)).await {
             // There was nothing to copy.
-            Some(Err(martlet_proxy::Error::NoSuchKey)) => {
+            Some(Err(error)) if is_absence(&error) => {
                 let returned_at = self.moment();
                 self.record.operation(begun.end(returned_at, Outcome::Failed, Given::Quorum));
             }
@@ -324,7 +331,7 @@ impl Client {
     }
 }
 
-async fn collect(read: ObjectRead) -> Result<Vec<u8>> {
+pub(crate) async fn collect(read: ObjectRead) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut body = read.body.expect("a GET has a body");
     while let Some(piece) = body.next().await {

@@ -3,6 +3,7 @@
 //! Everything that happens comes from a seed, so a run that fails can be looked at again.
 //!
 //! * [`run`] runs a seed: [`cluster`], [`client`]s with their [`upload`]s, [`faults`], [`aftermath`].
+//! * [`versions`]: where the bucket keeps them.
 //! * [`network`] and [`link`]: what becomes of calls; [`node`]: what becomes of those who answer.
 //! * [`workers`]: all background work, on replicators that come and go.
 //! * [`operator`] changes the [`rings`], [`membership`] hands them on, [`census`] counts.
@@ -35,6 +36,7 @@ mod run;
 mod shown;
 mod trace;
 mod upload;
+mod versions;
 mod workers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -166,6 +168,11 @@ fn new_holders_that_decide_before_they_hold_anything_are_caught() {
 #[test]
 fn collecting_without_asking_everyone_is_caught() {
     caught(Bug::CollectsInSilence);
+}
+
+#[test]
+fn overwriting_versions_is_caught() {
+    caught(Bug::OverwritesVersions);
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) enum Bug {
     BeginsUnjoined,
     /// Who does not answer counts as one that agrees to forget a delete (rule T1).
     CollectsInSilence,
+    /// What a head takes the place of is not kept beside it (rule R8).
+    OverwritesVersions,
     /// Copies are let go before others are known to have them.
     ReleasesUnverified,
 }

@@ -8,10 +8,13 @@ use martlet_tests::checkers::{Call, History, Operation, Outcome, Value};
 use parking_lot::Mutex;
 
 use super::trace::Trace;
+use super::versions::{Versions, is_absence};
 
 /// The record of a run.
 pub(crate) struct Record {
     trace: Trace,
+    /// Of a bucket that keeps them.
+    pub(crate) versions: Versions,
     state: Mutex<State>,
 }
 
@@ -27,7 +30,7 @@ struct State {
 
 impl Record {
     pub(crate) fn new(trace: Trace) -> Self {
-        Self { trace, state: Mutex::default() }
+        Self { trace, versions: Versions::default(), state: Mutex::default() }
     }
 
     /// A value that no other write has.
@@ -106,7 +109,7 @@ impl Record {
         self.trace.note(format_args!("{call} failed: {error}"));
         match error {
             Error::PreconditionFailed(_) => Outcome::Refused,
-            Error::NoSuchKey if !call.is_plain() => Outcome::Refused,
+            absence if is_absence(absence) && !call.is_plain() => Outcome::Refused,
             Error::ConditionalConflict => Outcome::Failed,
             Error::Backend(error)
                 if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotFound) =>

@@ -22,6 +22,7 @@ use super::operator::{self, Plan};
 use super::planted::Bug;
 use super::record::Record;
 use super::trace::Trace;
+use super::versions;
 use super::workers::{self, Background};
 
 /// A run that takes longer than this, in simulated time, hangs.
@@ -117,12 +118,17 @@ async fn everything(
         _ => Plan::drawn(&chance, size, climate.dead(&chance), length_ms),
     };
     let background = background(&chance, length_ms);
+    // From numbers of its own, so that the rest of a seed stays what it was.
+    let keeps_versions = Chance::new(!seed).per_mille(300);
     *said = format!(
-        "  {size:?}, patience {patience_ms:?} ms\n  {climate:?}\n  {background:?}\n  {plan:?}\n\
+        "  {size:?}, versions {keeps_versions}, patience {patience_ms:?} ms\n  {climate:?}\n  {background:?}\n  {plan:?}\n\
          {schedule}"
     );
 
     make_bucket(&simulated, chance.pick(&[1, 4])).await?;
+    if keeps_versions {
+        versions::enable(&simulated).await?;
+    }
     simulated.network.set_weather(climate.weather);
     let keys = ["a", "b/1", "b/2", "c", "d"][..=chance.index(5)].iter();
     let client = Client {
@@ -133,6 +139,7 @@ async fn everything(
         keys: keys.map(|key| (*key).to_owned()).collect(),
         deadline: Duration::from_millis(chance.pick(&[2000, 10_000, 30_000])),
         level: None,
+        keeps_versions,
     };
     tokio::select! {
         biased;

@@ -58,6 +58,7 @@ impl Client {
         let (outcome, given) = match answers.written {
             Some((door, written)) => {
                 self.record.tag(value, written.object.etag.to_string());
+                self.record.versions.written(&key, value, &written);
                 self.note_token(&door, &key, written.stamp);
                 (Outcome::Done, self.given(&door))
             }

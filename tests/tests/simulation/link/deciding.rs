@@ -6,7 +6,9 @@ use martlet_protocol::backend::{
     DeviceStatus, EntryWrite, Holding, ListReply, ListRequest, Presence, PromiseReply,
     RegisterView, Want, WriteReply,
 };
-use martlet_protocol::{Backend, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp, Term};
+use martlet_protocol::{
+    Backend, DeviceId, Error, ExtentId, RegisterKey, RegisterKind, Result, Stamp, Term,
+};
 
 use super::Link;
 use crate::network::{Caller, Way};
@@ -45,12 +47,14 @@ impl Link {
     ) -> Result<WriteReply> {
         let what = format!("write {} at {}", shown::write(&write), write.term);
         let instead = self.instead(&write.key, write.term);
-        let forgets = self.has(Bug::ForgetsDeletes) && write.entry.value.is_tombstone();
+        let is_version = write.key.kind == RegisterKind::Version;
+        let forgets = (self.has(Bug::ForgetsDeletes) && write.entry.value.is_tombstone())
+            || (self.has(Bug::OverwritesVersions) && is_version);
         let reply = self.carry(what, move |node| {
             let (write, instead) = (write.clone(), instead.clone());
             async move {
                 if forgets {
-                    // As if there had never been anything, nor a delete.
+                    // As if there had never been anything.
                     return Ok(WriteReply::Stored);
                 }
                 match instead {
