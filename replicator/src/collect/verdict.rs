@@ -40,6 +40,9 @@ impl Case<'_> {
                 Some((order, _)) if order == self.order && (is_primary || holding.collectable) => {
                     unmarked += usize::from(!holding.collectable);
                 }
+                // Left behind where it doesn't belong, since the others were settled anew: nothing
+                // moves what is marked, and it goes with them.
+                Some((order, _)) if !is_primary && holding.collectable && order < self.order => {}
                 // Another order; or a copy that is where it doesn't belong, and would come back.
                 Some(_) => return Verdict::Keep,
                 None => missing += usize::from(is_primary),
@@ -102,12 +105,23 @@ mod tests {
         assert_eq!(with(marked.clone(), holds(Stamp::at_ms(1), false)), Verdict::Keep, "older");
         assert_eq!(with(marked.clone(), holds(ORDER, false)), Verdict::Keep, "not its place");
         assert_eq!(with(marked.clone(), marked.clone()), Verdict::Drop { up_to: ORDER });
+        assert_eq!(with(marked.clone(), holds(Stamp::at_ms(600), true)), Verdict::Keep, "newer");
         assert_eq!(with(holds(Stamp::at_ms(1), false), none.clone()), Verdict::Keep);
+        assert_eq!(with(holds(Stamp::at_ms(1), true), none.clone()), Verdict::Keep, "its place");
         assert_eq!(with(holds(Stamp::at_ms(600), false), none.clone()), Verdict::Keep);
         let promised = |ms| Holding { promise: Stamp::at_ms(ms), ..marked.clone() };
         assert_eq!(with(promised(1000), none.clone()), Verdict::Keep, "it may be made use of yet");
         let up_to = Stamp::at_ms(900);
         assert_eq!(with(promised(900), none), Verdict::Drop { up_to });
+    }
+
+    #[test]
+    fn a_marked_one_that_was_left_behind_goes_with_the_others() {
+        let (held, marked) = (holds(ORDER, false), holds(ORDER, true));
+        let left = holds(Stamp::at_ms(1), true);
+        let of = |one: &Holding| verdict([one.clone(), one.clone(), one.clone(), left.clone()]);
+        assert_eq!(of(&held), Verdict::Mark);
+        assert_eq!(of(&marked), Verdict::Drop { up_to: ORDER });
     }
 
     #[test]
