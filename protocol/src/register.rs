@@ -6,7 +6,9 @@
 //! Invariants, for every sequence of calls:
 //! * `promise` and the order held never fall;
 //! * nothing is stored below a promise, or at or below the order held;
-//! * a write id that is held answers [`Verdict::Held`] again, so that retries are harmless.
+//! * a write id that is held answers [`Verdict::Held`] again, so that retries are harmless. But not to
+//!   the accept of a lower ballot: another proxy that drives the same write on gave it a place of its
+//!   own among versions, and whoever comes late has to learn which.
 
 use crate::id::WriteId;
 use crate::stamp::Stamp;
@@ -80,8 +82,11 @@ impl Register {
 
     /// Decides about a write, and holds it when the verdict is [`Verdict::Store`].
     pub fn write(&mut self, order: Stamp, write_id: WriteId, mode: WriteMode) -> Verdict {
+        let is_late = |held| held > order && mode == WriteMode::Accept;
         match self.held {
-            Some((held, id)) if id == write_id && held >= order => return Verdict::Held,
+            Some((held, id)) if id == write_id && held >= order && !is_late(held) => {
+                return Verdict::Held;
+            }
             Some((held, _)) if held >= order => {
                 return match mode {
                     WriteMode::Settled | WriteMode::Repair => Verdict::Superseded,
@@ -148,6 +153,9 @@ mod tests {
         register.promise(at(9)).unwrap();
         assert_eq!(register.write(at(9), id(1), WriteMode::Accept), Verdict::Store);
         assert_eq!(register.order(), at(9));
+        assert_eq!(register.write(at(9), id(1), WriteMode::Accept), Verdict::Held);
+        assert_eq!(register.write(at(3), id(1), WriteMode::Fresh), Verdict::Held);
+        assert_eq!(register.write(at(8), id(1), WriteMode::Accept), Verdict::Behind(at(9)));
     }
 
     #[derive(Clone, Debug)]

@@ -1,9 +1,11 @@
 //! Proxies that die at any of their calls while they change the versions of a key: each change is done
 //! or not, for everyone, and takes no other version with it (rules R4, R8, M1).
 
+use std::slice;
 use std::time::Duration;
 
 use bytes::Bytes;
+use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, VersionId};
 use tokio::time::{sleep, timeout};
 
@@ -11,6 +13,7 @@ use super::super::conditional::create_only;
 use super::super::dying::{dying, uploaded};
 use super::super::harness::{body, create, pattern, put};
 use super::super::nodes::{Fortune, Nodes, Proxy};
+use super::super::races::Chance;
 use super::{all_versions, get_version, put_version};
 use crate::{Error, ObjectStore, Result, WriteConditions};
 
@@ -65,12 +68,11 @@ async fn holding(versions: &Seen) -> (Nodes, Proxy, Vec<VersionId>) {
     proxy.store.set_versioning("b", true).await.unwrap();
     let mut ids = Vec::new();
     for version in versions {
-        ids.push(match version {
-            Some(bytes) => put_version(&proxy.store, "key", bytes.clone()).await.unwrap(),
-            None => {
-                let none = WriteConditions::default();
-                proxy.store.delete("b", "key", &none).await.unwrap().version.unwrap()
-            }
+        ids.push(if let Some(bytes) = version {
+            put_version(&proxy.store, "key", bytes.clone()).await.unwrap()
+        } else {
+            let none = WriteConditions::default();
+            proxy.store.delete("b", "key", &none).await.unwrap().version.unwrap()
         });
     }
     sleep(Duration::from_secs(1)).await;
@@ -119,7 +121,7 @@ async fn r8_a_put_adds_its_version_or_none() {
     let held = [pattern(300, 1), pattern(20_000, 2)];
     for size in [100, 30_000] {
         let new = pattern(size, 3);
-        let after = [some(&held), some(&[new.clone()])].concat();
+        let after = [some(&held), some(slice::from_ref(&new))].concat();
         at_every_call(some(&held), after, |store, _| {
             let new = new.clone();
             async move { put_version(&store, "key", new).await.map(drop) }
@@ -132,7 +134,7 @@ async fn r8_a_put_adds_its_version_or_none() {
 async fn r8_a_conditional_put_over_a_marker_adds_its_version_or_none() {
     let before = vec![Some(pattern(300, 1)), None];
     let new = pattern(500, 2);
-    let after = [before.clone(), some(&[new.clone()])].concat();
+    let after = [before.clone(), some(slice::from_ref(&new))].concat();
     at_every_call(before, after, |store, _| {
         let new = new.clone();
         async move { put(&store, "key", body(new), create_only()).await.map(drop) }
@@ -177,12 +179,12 @@ async fn m1_a_complete_that_dies_makes_one_version_however_often_it_is_tried_aga
     let (old, new) = (pattern(300, 1), pattern(40_000, 2));
     for calls in 0.. {
         let what = format!("dead after {calls} calls");
-        let (nodes, proxy, _) = holding(&some(&[old.clone()])).await;
+        let (nodes, proxy, _) = holding(&some(slice::from_ref(&old))).await;
         let (upload, complete) = uploaded(&proxy, &new).await;
         let first = dying(&nodes, calls).await;
         let first = first.complete_upload("b", "key", upload, complete.clone());
         let done = timeout(Duration::from_millis(500), first).await;
-        let (before, after) = (some(&[old.clone()]), some(&[new.clone(), old.clone()]));
+        let (before, after) = (some(slice::from_ref(&old)), some(&[new.clone(), old.clone()]));
         let held = seen_by_all(&proxy, &what).await;
         assert!(held == before || held == after, "{what}: {} versions", held.len());
         let mut ids = Vec::new();
@@ -199,4 +201,41 @@ async fn m1_a_complete_that_dies_makes_one_version_however_often_it_is_tried_aga
             return;
         }
     }
+}
+
+/// Both drive the same write on, each at ballots of its own: the version that a client is told of is the
+/// one that there is.
+#[tokio::test(start_paused = true)]
+async fn m1_two_completes_through_two_proxies_tell_of_the_version_that_there_is() {
+    let mut both = 0;
+    for seed in 0..200 {
+        println!("seed {seed}");
+        let chance = Chance::new(seed);
+        let (old, new) = (pattern(300, 1), pattern(30_000, 2));
+        let (nodes, setup, _) = holding(&some(slice::from_ref(&old))).await;
+        let (upload, complete) = uploaded(&setup, &new).await;
+        let late = || {
+            let chance = chance.clone();
+            nodes.proxy_with(60_000, move |_| {
+                Fault::Delay(Duration::from_millis(chance.below(4) * chance.below(8)))
+            })
+        };
+        let pause = Duration::from_millis(chance.below(60));
+        let complete_by = |proxy: Proxy, pause| {
+            let complete = complete.clone();
+            async move {
+                sleep(pause).await;
+                proxy.store.complete_upload("b", "key", upload, complete).await
+            }
+        };
+        let (one, other) = (late(), late());
+        let outcomes = tokio::join!(complete_by(one, Duration::ZERO), complete_by(other, pause));
+        for written in [&outcomes.0, &outcomes.1].into_iter().flatten() {
+            let told = written.object.version.expect("the bucket keeps versions").name();
+            let read = get_version(&setup.store, "key", told).await;
+            assert_eq!(read.unwrap(), new, "seed {seed}");
+        }
+        both += usize::from(outcomes.0.is_ok() && outcomes.1.is_ok());
+    }
+    assert!(both > 20, "both were told of it only {both} times");
 }
