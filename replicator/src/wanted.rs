@@ -119,15 +119,13 @@ impl<'a> Wanted<'a> {
         for entry in found.entries.iter().chain(held.iter().flatten()) {
             self.add_entry(entry, &mut extents).await?;
         }
-        for device in &everyone {
-            self.add_versions(Source::Hints, *device, claim, &mut extents).await?;
-        }
-        let mut versions = Vec::new();
-        for device in &holders.primaries {
-            versions
-                .push(self.add_versions(Source::Registers, *device, claim, &mut extents).await?);
-        }
-        let is_settled = is_settled && are_equal(versions.into_iter());
+        let versions_of = |source, devices: &[DeviceId]| {
+            try_join_all(devices.iter().map(|device| self.versions_of(source, *device, claim)))
+        };
+        let kept = versions_of(Source::Hints, &everyone).await?;
+        let held = versions_of(Source::Registers, &holders.primaries).await?;
+        let is_settled = is_settled && are_equal(held.iter().map(|(_, sum)| *sum));
+        extents.extend(kept.into_iter().chain(held).flat_map(|(extents, _)| extents));
         let known = Arc::new(Known { extents, is_settled });
         self.known.insert(claim.clone(), known.clone());
         Ok(known)
@@ -135,13 +133,12 @@ impl<'a> Wanted<'a> {
 
     /// What a device wants of the versions that are not the current one, a page at a time: a key may
     /// have very many. What they sum up to tells whether two devices have the same.
-    async fn add_versions(
+    async fn versions_of(
         &self,
         source: Source,
         device: DeviceId,
         claim: &Claim,
-        into: &mut HashSet<ExtentId>,
-    ) -> Result<blake3::Hash> {
+    ) -> Result<(HashSet<ExtentId>, blake3::Hash)> {
         let mut request = ListRequest {
             bucket: claim.bucket,
             shards: vec![claim.shard],
@@ -152,17 +149,17 @@ impl<'a> Wanted<'a> {
             fold: None,
             term: self.cluster.named()?,
         };
-        let mut sum = blake3::Hasher::new();
+        let (mut extents, mut sum) = (HashSet::new(), blake3::Hasher::new());
         loop {
             let page = page(self.cluster, source, device, &request).await?;
             // Tombstones are let go of by one replica after another.
             for (name, entry) in page.entries.iter().filter(|(_, it)| !it.value.is_tombstone()) {
                 sum.update(name).update(&entry.order.to_bytes());
-                self.add_entry(entry, into).await?;
+                self.add_entry(entry, &mut extents).await?;
             }
             match page.entries.last() {
                 Some((last, _)) if page.truncated => request.start = ListStart::After(last.clone()),
-                _ => return Ok(sum.finalize()),
+                _ => return Ok((extents, sum.finalize())),
             }
         }
     }
