@@ -212,10 +212,16 @@ impl Member {
 
     /// The sum of all samples of a metric of whole numbers, if it answers.
     pub async fn metric(&self, name: &str) -> Option<u64> {
+        self.metric_of(name, "").await
+    }
+
+    /// The same of the series that have such a label, as `node="n1"`.
+    pub async fn metric_of(&self, name: &str, label: &str) -> Option<u64> {
         let text = self.admin("/metrics").await.ok()?.text();
         let sample = |line: &str| {
             let (series, value) = line.rsplit_once(' ')?;
-            (series.split('{').next() == Some(name)).then(|| value.parse::<u64>().ok())?
+            let is_asked = series.split('{').next() == Some(name) && series.contains(label);
+            is_asked.then(|| value.parse::<u64>().ok())?
         };
         Some(text.lines().filter_map(sample).sum())
     }

@@ -2,7 +2,7 @@
 
 use martlet_tests::checkers::Outcome;
 use martlet_tests::cluster::{Member, Plan};
-use martlet_tests::probe::{PATIENCE, Probe, seconds, until};
+use martlet_tests::probe::{PATIENCE, Probe, until};
 use martlet_tests::recorded::load::Load;
 
 const DISK_MIB: u64 = 256;
@@ -21,13 +21,13 @@ async fn r2_x6_one_node_loses_power_under_load() {
         Member::cut_power(&mut probe.cluster.nodes[..1]);
         probe.watch("a node has no power", 1.0).await.assert_errors(15);
         probe.cluster.nodes[0].start().await;
-        seconds(0.5).await;
+        is_heard(&probe, 0).await;
         // Now the vote of the one that came back is needed.
         let other = 1 + round % 2;
         probe.cluster.nodes[other].kill();
         probe.watch("another node is away", 1.0).await.assert_errors(25);
         probe.cluster.start_all().await;
-        seconds(0.5).await;
+        is_heard(&probe, other).await;
     }
     probe.finish().await;
 }
@@ -50,6 +50,25 @@ async fn r2_x6_all_nodes_lose_power_at_once() {
         serves_again(&probe).await;
     }
     probe.finish().await;
+}
+
+/// Until a node that came back has its votes, and every proxy asks it again: one that was silent is left
+/// alone for a while.
+async fn is_heard(probe: &Probe, node: usize) {
+    let node = &probe.cluster.nodes[node];
+    until("the node votes", PATIENCE, async || {
+        node.metric("martlet_device_voting").await == Some(1)
+    })
+    .await;
+    let label = format!("node=\"{}\"", node.name);
+    for proxy in &probe.cluster.proxies {
+        let replies = async || proxy.metric_of("martlet_node_replies_total", &label).await;
+        let before = replies().await.unwrap_or(0);
+        until("a proxy asks the node again", PATIENCE, async || {
+            replies().await.is_some_and(|replies| replies > before)
+        })
+        .await;
+    }
 }
 
 /// Until every proxy has a quorum again: they leave nodes alone for a while that did not answer.
