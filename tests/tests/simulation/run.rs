@@ -125,10 +125,7 @@ async fn everything(
          {schedule}"
     );
 
-    make_bucket(&simulated, chance.pick(&[1, 4])).await?;
-    if keeps_versions {
-        versions::enable(&simulated).await?;
-    }
+    make_bucket(&simulated, chance.pick(&[1, 4]), keeps_versions).await?;
     simulated.network.set_weather(climate.weather);
     let keys = ["a", "b/1", "b/2", "c", "d"][..=chance.index(5)].iter();
     let client = Client {
@@ -156,11 +153,16 @@ async fn everything(
     Ok(history.operations.len())
 }
 
-async fn make_bucket(simulated: &Simulated, index_shards: u16) -> Result<(), String> {
+async fn make_bucket(
+    simulated: &Simulated,
+    index_shards: u16,
+    keeps_versions: bool,
+) -> Result<(), String> {
     let settings = Settings::default();
     let new = NewBucket { owner: "me".into(), index_shards, policy: None, settings };
     let created = simulated.proxy(0).store.create_bucket(BUCKET, new).await;
-    created.map(drop).map_err(|error| format!("no bucket in calm weather: {error}"))
+    created.map_err(|error| format!("no bucket in calm weather: {error}"))?;
+    if keeps_versions { versions::enable(simulated).await } else { Ok(()) }
 }
 
 /// All is right again: what is left to do is done, and everything is looked at.
