@@ -29,5 +29,5 @@ mod service;
 mod tags;
 mod token;
 
-pub use service::{Peer, S3Service};
+pub use service::{Peer, S3Service, Tls};
 pub use token::TokenKey;

@@ -39,6 +39,26 @@ const XML_BYTES_MAX: usize = 8 * 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
+/// How a connection is encrypted. Whoever serves connections puts it among the extensions of each
+/// request that comes over TLS, as [`Peer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// By TLS 1.2.
+    V1_2,
+    /// By TLS 1.3.
+    V1_3,
+}
+
+impl Tls {
+    /// Its version as policies compare it.
+    pub(crate) const fn version(self) -> &'static str {
+        match self {
+            Self::V1_2 => "1.2",
+            Self::V1_3 => "1.3",
+        }
+    }
+}
+
 /// S3 for the buckets and objects of a store. Cheap to clone; one serves all connections.
 #[derive(Clone, Debug)]
 pub struct S3Service {

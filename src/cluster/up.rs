@@ -103,7 +103,8 @@ async fn tell(supervisor: &Supervisor) {
     });
     match first {
         Some(address) if folder.is_new => {
-            println!("{}", folder.credentials.introduction(address, &folder.credentials_path()));
+            let endpoint = format!("http://{address}");
+            println!("{}", folder.credentials.introduction(&endpoint, &folder.credentials_path()));
         }
         _ => println!("{}", print::how_to(&status, &folder.credentials_path())),
     }

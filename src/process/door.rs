@@ -13,7 +13,8 @@ use martlet_s3compat::door::DoorConfig;
 use martlet_s3compat::{S3Service, TokenKey};
 use serde::{Deserialize, Serialize};
 
-use super::listen::HEAD_BYTES_MAX;
+use super::certificate::Certificate;
+use super::listen::{self, HEAD_BYTES_MAX, Port};
 use super::settings::{Hidden, list, number_from};
 use crate::failure::Failure;
 use crate::units::Size;
@@ -32,6 +33,14 @@ pub(crate) struct DoorArgs {
     #[arg(long = "domain", value_name = "NAME")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) domains: Vec<String>,
+    /// PEM file with the certificate that S3 clients are shown, and those between it and its authority
+    #[arg(long, value_name = "FILE", requires = "s3_tls_key")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) s3_tls_certificate: Option<PathBuf>,
+    /// PEM file with its private key
+    #[arg(long, value_name = "FILE", requires = "s3_tls_certificate")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) s3_tls_key: Option<PathBuf>,
     /// Storage policy of buckets whose maker asks for none, by its name [default: the first]
     #[arg(long, value_name = "NAME")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,6 +53,10 @@ pub(crate) struct DoorArgs {
 pub(crate) struct DoorSettings {
     /// Where S3 clients connect.
     pub(crate) s3_address: SocketAddr,
+    /// The certificate that S3 clients are shown; without one they are spoken to in clear.
+    pub(crate) s3_tls_certificate: Option<PathBuf>,
+    /// Its private key.
+    pub(crate) s3_tls_key: Option<PathBuf>,
     /// Host names under which `bucket.name` names a bucket.
     #[serde(deserialize_with = "list")]
     pub(crate) domains: Vec<String>,
@@ -71,6 +84,8 @@ impl Default for DoorSettings {
     fn default() -> Self {
         Self {
             s3_address: SocketAddr::from(([127, 0, 0, 1], 9000)),
+            s3_tls_certificate: None,
+            s3_tls_key: None,
             domains: vec!["localhost".to_owned()],
             default_policy: None,
             root_access_key: None,
@@ -85,8 +100,10 @@ impl Default for DoorSettings {
 
 impl DoorSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 9] = [
+    pub(crate) const NAMES: [&str; 11] = [
         "s3_address",
+        "s3_tls_certificate",
+        "s3_tls_key",
         "domains",
         "default_policy",
         "root_access_key",
@@ -127,6 +144,39 @@ impl DoorSettings {
             )));
         }
         Ok(())
+    }
+
+    /// Where S3 clients connect from now on.
+    pub(crate) async fn listen(&self) -> Result<Port, Failure> {
+        let certificate = self.certificate()?;
+        let listener = listen::bind(self.s3_address, "--s3-address").await?;
+        Ok(Port { listener, certificate })
+    }
+
+    /// Says on standard output where S3 clients find it; their endpoint.
+    pub(crate) fn announce(&self, address: SocketAddr) -> String {
+        let is_secure = self.s3_tls_certificate.is_some();
+        let endpoint = format!("{}://{address}", if is_secure { "https" } else { "http" });
+        println!("Martlet serves S3 at {endpoint}");
+        if !is_secure && !address.ip().is_loopback() {
+            tracing::warn!(
+                %address,
+                "other machines can connect, and what they send is not encrypted: set \
+                 s3_tls_certificate and s3_tls_key"
+            );
+        }
+        endpoint
+    }
+
+    /// What clients are shown, if they are to speak TLS.
+    fn certificate(&self) -> Result<Option<Certificate>, Failure> {
+        match (&self.s3_tls_certificate, &self.s3_tls_key) {
+            (None, None) => Ok(None),
+            (Some(chain), Some(key)) => Certificate::load(chain, key).map(Some),
+            _ => Err(Failure::usage(
+                "TLS at the S3 address takes s3_tls_certificate and s3_tls_key, both of them",
+            )),
+        }
     }
 
     /// The cluster with the default policy that was set.

@@ -1,7 +1,7 @@
 //! Connections: accepting them, turning away what is too many, and letting them finish.
 //!
 //! ```text
-//! accept ─┬─ a place is free ─▶ one task: HTTP/1.1 until the client or the server has enough
+//! accept ─┬─ a place is free ─▶ one task: HTTP until the client or the server has enough
 //!         └─ none is ─────────▶ 503 and closed
 //! stop ───▶ nobody new; each connection ends after the request it is serving, or at the deadline
 //! ```
@@ -9,25 +9,22 @@
 use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
+use hyper::service::Service;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use martlet_s3compat::Peer;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::patient::Patient;
+use super::certificate::Certificate;
+use super::converse::{Served, converse};
 use crate::failure::Failure;
 
 /// What a connection may take.
@@ -43,9 +40,6 @@ pub(crate) struct Limits {
     pub(crate) head_bytes: usize,
 }
 
-/// Bodies are read in pieces of at most this, or of the longest head that is allowed.
-const READ_BUFFER_BYTES_MIN: usize = 256 * 1024;
-const HEADERS_MAX: usize = 128;
 /// Bytes of all headers of a request, and of its first line.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How long someone who is turned away is spoken to.
@@ -72,10 +66,22 @@ pub(crate) fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> 
         .map_err(|error| Failure::refused(format!("a socket does not know its address: {error}")))
 }
 
+/// A socket, and what those who connect to it are shown; without that they speak in clear.
+pub(crate) struct Port {
+    pub(crate) listener: TcpListener,
+    pub(crate) certificate: Option<Certificate>,
+}
+
+impl From<TcpListener> for Port {
+    fn from(listener: TcpListener) -> Self {
+        Self { listener, certificate: None }
+    }
+}
+
 /// Serves connections until `stop`, then lets those under way finish for at most `drain`. Whether
 /// all of them did.
 pub(crate) async fn serve<S, B>(
-    listener: TcpListener,
+    port: impl Into<Port>,
     service: S,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
@@ -83,13 +89,18 @@ pub(crate) async fn serve<S, B>(
 ) -> bool
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    S: Clone + Send + 'static,
-    S::Future: Send,
-    B: Body<Data = Bytes> + Send + 'static,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
+    let Port { listener, certificate } = port.into();
+    let tls = certificate.as_ref().map(Certificate::server_config);
     let places = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();
+    if let Some(certificate) = certificate {
+        connections.spawn(certificate.keep_up(stop.clone()));
+    }
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -106,8 +117,15 @@ where
         };
         match places.clone().try_acquire_owned() {
             Ok(place) => {
-                connections.spawn(converse(stream, service.clone(), limits, stop.clone(), place));
+                let served = Served { service: service.clone(), limits, stop: stop.clone() };
+                let conversation = converse(stream, tls.clone(), served);
+                connections.spawn(async move {
+                    conversation.await;
+                    drop(place);
+                });
             }
+            // Whoever expects TLS is not spoken to in clear.
+            Err(_) if tls.is_some() => drop(stream),
             Err(_) => drop(connections.spawn(turn_away(stream))),
         }
     }
@@ -126,52 +144,6 @@ async fn finish(mut connections: JoinSet<()>, drain: Duration) -> bool {
         }
     }
     true
-}
-
-/// One connection to its end.
-async fn converse<S, B>(
-    stream: TcpStream,
-    service: S,
-    limits: Limits,
-    mut stop: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn StdError + Send + Sync>>,
-{
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection ended before it began");
-        return;
-    }
-    // Policies of buckets may ask where a request comes from.
-    let peer = stream.peer_addr().map(|address| Peer(address.ip())).ok();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(peer);
-        }
-        service.call(request)
-    });
-    let io = TokioIo::new(Patient::new(stream, limits.write_idle));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(limits.head_bytes.max(READ_BUFFER_BYTES_MIN))
-        // A client may close its side once it has sent its request, and still wait for the reply.
-        .half_close(true)
-        .serve_connection(io, service);
-    let mut connection = pin!(connection);
-    let outcome = tokio::select! {
-        outcome = connection.as_mut() => outcome,
-        () = told(&mut stop) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = outcome {
-        tracing::debug!(%error, "a connection ended early");
-    }
 }
 
 /// Waits for the word to stop. Whoever could give it and is gone has given it.

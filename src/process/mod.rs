@@ -13,7 +13,9 @@
 
 pub(crate) mod accounts;
 pub(crate) mod buckets;
+pub(crate) mod certificate;
 pub(crate) mod clock;
+mod converse;
 pub(crate) mod door;
 pub(crate) mod folder;
 mod linger;
@@ -28,6 +30,7 @@ pub(crate) mod policies;
 pub(crate) mod runtime;
 pub(crate) mod settings;
 pub(crate) mod signals;
+mod streams;
 pub(crate) mod tell;
 pub(crate) mod token;
 pub(crate) mod upkeep;

@@ -12,14 +12,12 @@ mod cluster;
 mod operator;
 mod settings;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use martlet_proxy::ObjectStore;
 use martlet_replicator::Foreground;
 use martlet_s3compat::S3Service;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -30,7 +28,7 @@ use crate::failure::Failure;
 use crate::membership::Member;
 use crate::membership::status::Voice;
 use crate::process::folder::DataFolder;
-use crate::process::listen::{self, HEAD_BYTES_MAX, Limits};
+use crate::process::listen::{self, HEAD_BYTES_MAX, Limits, Port};
 use crate::process::measure::Measured;
 use crate::process::metrics::{Metrics, Requests};
 use crate::process::operator::{self as admin, Operator, Parts};
@@ -54,7 +52,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let member = Member::open(&settings.member, &secret, folder, None)?;
     let changes = member.keeper.changes();
     let cluster = cluster::of(&member, &member.keeper.rings(), &settings.door)?;
-    let s3 = listen::bind(settings.door.s3_address, "--s3-address").await?;
+    let s3 = settings.door.listen().await?;
     let admin = admin::bind(settings.member.admin_address(settings::ADMIN_PORT)).await?;
     let tokens = vec![AdminToken::of(root_secret.0.as_bytes()), secret.token];
     let operator = Arc::new(Operator::new(tokens));
@@ -103,9 +101,9 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    async fn run(self, listener: TcpListener) -> Result<(), Failure> {
+    async fn run(self, port: Port) -> Result<(), Failure> {
         let Self { settings, name, member, store, door, routes, operator, mut signals } = self;
-        let address = listen::address_of(&listener)?;
+        let address = listen::address_of(&port.listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
         let nodes = member.clone();
@@ -126,9 +124,9 @@ impl Running<'_> {
         let service = Measured::new(door, requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
-        let serving = listen::serve(listener, service, limits(settings), stopped, drain);
+        let serving = listen::serve(port, service, limits(settings), stopped, drain);
         let task = tokio::spawn(serving);
-        announce(address);
+        settings.door.announce(address);
 
         let signal = signals.next().await;
         tracing::info!(signal, "stopping: requests under way may finish");
@@ -150,12 +148,5 @@ fn limits(settings: &Settings) -> Limits {
         header_timeout: settings.common.header_timeout,
         write_idle: settings.common.body_idle_timeout,
         head_bytes: HEAD_BYTES_MAX,
-    }
-}
-
-fn announce(address: SocketAddr) {
-    println!("Martlet serves S3 at http://{address}");
-    if !address.ip().is_loopback() {
-        tracing::warn!(%address, "other machines can connect, and what they send is not encrypted");
     }
 }

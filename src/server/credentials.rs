@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::fs;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -99,7 +98,7 @@ impl Credentials {
     }
 
     /// What is told once, when they are new.
-    pub(crate) fn introduction(&self, s3: SocketAddr, path: &Path) -> String {
+    pub(crate) fn introduction(&self, endpoint: &str, path: &Path) -> String {
         let Self { access_key, secret_key: Hidden(secret) } = self;
         let mut text = String::new();
         let _ = write!(
@@ -112,12 +111,12 @@ For awscli, paste:
   export AWS_ACCESS_KEY_ID={access_key}
   export AWS_SECRET_ACCESS_KEY={secret}
   export AWS_DEFAULT_REGION=us-east-1
-  export AWS_ENDPOINT_URL=http://{s3}
+  export AWS_ENDPOINT_URL={endpoint}
   aws s3 mb s3://first && echo hello | aws s3 cp - s3://first/hello && aws s3 ls first
 
 For boto3, paste:
   import boto3
-  s3 = boto3.client(\"s3\", endpoint_url=\"http://{s3}\", region_name=\"us-east-1\",
+  s3 = boto3.client(\"s3\", endpoint_url=\"{endpoint}\", region_name=\"us-east-1\",
                     aws_access_key_id=\"{access_key}\",
                     aws_secret_access_key=\"{secret}\")
 ",
@@ -183,7 +182,7 @@ mod tests {
     #[test]
     fn the_introduction_has_lines_for_both_clients() {
         let made = Credentials::random();
-        let text = made.introduction("127.0.0.1:9000".parse().unwrap(), Path::new("/x"));
+        let text = made.introduction("http://127.0.0.1:9000", Path::new("/x"));
         for line in ["export AWS_SECRET_ACCESS_KEY=", "boto3.client(", "http://127.0.0.1:9000"] {
             assert!(text.contains(line), "{text}");
         }

@@ -26,7 +26,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use martlet_replicator::Foreground;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::credentials::Credentials;
@@ -35,7 +34,7 @@ use self::settings::Settings;
 use self::store::Store;
 use crate::failure::Failure;
 use crate::process::folder::DataFolder;
-use crate::process::listen::{self, HEAD_BYTES_MAX, Limits};
+use crate::process::listen::{self, HEAD_BYTES_MAX, Limits, Port};
 use crate::process::measure::Measured;
 use crate::process::metrics::{AskWorkers, Metrics, Requests};
 use crate::process::operator::{self as admin, Operator, Parts};
@@ -53,7 +52,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let mut signals = Signals::take()?;
     let folder = DataFolder::open(&settings.data_dir)?;
     let (credentials, new) = Credentials::find_or_make(&settings.door, &folder)?;
-    let s3 = listen::bind(settings.door.s3_address, "--s3-address").await?;
+    let s3 = settings.door.listen().await?;
     let admin = admin::bind(settings.admin_address).await?;
     let operator = Arc::new(Operator::new(vec![credentials.admin_token()]));
     let answering = operator.clone().serve(admin, &settings.common);
@@ -93,14 +92,11 @@ fn announce(
     folder: &DataFolder,
 ) {
     let path = folder.join(credentials::FILE);
-    println!("Martlet serves S3 at http://{address}");
+    let endpoint = settings.door.announce(address);
     match new {
-        Some(credentials) => println!("\n{}", credentials.introduction(address, &path)),
+        Some(credentials) => println!("\n{}", credentials.introduction(&endpoint, &path)),
         None if settings.door.root_access_key.is_some() => {}
         None => println!("Credentials are in {}", path.display()),
-    }
-    if !address.ip().is_loopback() {
-        tracing::warn!(%address, "other machines can connect, and what they send is not encrypted");
     }
 }
 
@@ -114,13 +110,9 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    async fn run(
-        self,
-        listener: TcpListener,
-        announce: impl FnOnce(SocketAddr),
-    ) -> Result<(), Failure> {
+    async fn run(self, port: Port, announce: impl FnOnce(SocketAddr)) -> Result<(), Failure> {
         let Self { settings, folder, operator, store, mut signals } = self;
-        let address = listen::address_of(&listener)?;
+        let address = listen::address_of(&port.listener)?;
         let foreground = Arc::new(Foreground::default());
         let workers = store.start_workers(settings, folder, foreground.clone())?;
         let requests = Arc::new(Requests::new());
@@ -142,7 +134,7 @@ impl Running<'_> {
         let service = Measured::new(store.door.clone(), requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
-        let task = tokio::spawn(listen::serve(listener, service, limits(settings), stopped, drain));
+        let task = tokio::spawn(listen::serve(port, service, limits(settings), stopped, drain));
         announce(address);
 
         let signal = signals.next().await;

@@ -14,7 +14,7 @@ use crate::attributes::tags_of;
 use crate::auth::{Mechanism, Query};
 use crate::door::Operation;
 use crate::lenient::Lenient;
-use crate::service::Peer;
+use crate::service::{Peer, Tls};
 
 /// Access control lists that change nothing: what is the owner's stays so.
 const PLAIN_ACLS: [&str; 2] = ["private", "bucket-owner-full-control"];
@@ -121,8 +121,11 @@ pub(super) fn add_extensions(context: &mut Context, extensions: &Extensions) {
         let address: IpAddr = address.to_canonical();
         context.add("aws:SourceIp", address.to_string());
     }
-    // Connections are in clear as yet.
-    context.add("aws:SecureTransport", "false");
+    let tls = extensions.get::<Tls>();
+    context.add("aws:SecureTransport", tls.is_some().to_string());
+    if let Some(tls) = tls {
+        context.add("s3:TlsVersion", tls.version());
+    }
     if extensions.get::<&'static Operation>().is_some_and(|row| row.name == "PostObject") {
         context.add("s3:authType", "POST");
     }
@@ -224,6 +227,13 @@ mod tests {
             .with("s3:signatureversion", "AWS")
             .with("s3:if-none-match", "*");
         assert_eq!(part, expected);
+        part = Context::default();
+        extensions = Extensions::new();
+        extensions.insert(Tls::V1_2);
+        add_extensions(&mut part, &extensions);
+        let secure =
+            Context::default().with("aws:SecureTransport", "true").with("s3:TlsVersion", "1.2");
+        assert_eq!(part, secure);
     }
 
     fn headers_of_conditions() -> Lenient {

@@ -1,0 +1,226 @@
+//! One connection to its end: HTTP/1.1 in clear; over TLS that or HTTP/2, as the client prefers.
+//!
+//! To whoever answers, requests look alike: those of HTTP/2 say their host in a header, too.
+
+use std::convert::Infallible;
+use std::error::Error as StdError;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::header::{HOST, HeaderValue};
+use hyper::server::conn::{http1, http2};
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use martlet_s3compat::{Peer, Tls};
+use rustls::{ProtocolVersion, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::certificate::HTTP_2;
+use super::listen::{Limits, told};
+use super::patient::Patient;
+use super::streams::{Noted, Spent, Streams};
+
+/// Bodies are read in pieces of at most this, or of the longest head that is allowed.
+const READ_BUFFER_BYTES_MIN: usize = 256 * 1024;
+const HEADERS_MAX: usize = 128;
+/// Requests at a time on one connection of HTTP/2.
+const STREAMS_MAX: u32 = 64;
+/// Bytes that the client may send ahead, on one stream and on all of a connection.
+const WINDOW_BYTES: u32 = 1024 * 1024;
+/// Bytes of one reply that wait to be sent.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+/// Who answers on a connection, and until when.
+pub(super) struct Served<S> {
+    pub(super) service: S,
+    pub(super) limits: Limits,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// What a connection tells of itself with each request.
+#[derive(Clone, Copy)]
+struct Origin {
+    peer: Option<IpAddr>,
+    tls: Option<Tls>,
+}
+
+impl Origin {
+    fn note(self, request: &mut Request<Incoming>) {
+        // Policies of buckets may ask where a request comes from, and how.
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(Peer(peer));
+        }
+        if let Some(tls) = self.tls {
+            request.extensions_mut().insert(tls);
+        }
+    }
+}
+
+/// Speaks with whoever is at the other end of a socket.
+pub(super) async fn converse<S, B>(
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    served: Served<S>,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection ended before it began");
+        return;
+    }
+    let peer = stream.peer_addr().map(|address| address.ip()).ok();
+    let patient = Patient::new(stream, served.limits.write_idle);
+    let outcome = match tls {
+        None => speak_http1(patient, Origin { peer, tls: None }, served).await,
+        Some(config) => {
+            let handshake = TlsAcceptor::from(config).accept(patient);
+            let stream = match timeout(served.limits.header_timeout, handshake).await {
+                Ok(Ok(stream)) => stream,
+                Ok(Err(error)) => return tracing::debug!(%error, "no TLS was agreed on"),
+                Err(_) => return tracing::debug!("a client began TLS and went silent"),
+            };
+            let (_, session) = stream.get_ref();
+            let is_1_3 = session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+            let tls = Some(if is_1_3 { Tls::V1_3 } else { Tls::V1_2 });
+            if session.alpn_protocol() == Some(HTTP_2) {
+                speak_http2(stream, Origin { peer, tls }, served).await
+            } else {
+                speak_http1(stream, Origin { peer, tls }, served).await
+            }
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+async fn speak_http1<S, B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    origin: Origin,
+    served: Served<S>,
+) -> hyper::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    let Served { service, limits, mut stop } = served;
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        origin.note(&mut request);
+        service.call(request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(limits.head_bytes.max(READ_BUFFER_BYTES_MIN))
+        // A client may close its side once it has sent its request, and still wait for the reply.
+        .half_close(true)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        outcome = connection.as_mut() => outcome,
+        () = told(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    }
+}
+
+async fn speak_http2<S, B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    origin: Origin,
+    served: Served<S>,
+) -> hyper::Result<()>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    let Served { service, limits, mut stop } = served;
+    let streams = Streams::new();
+    let begun = streams.clone();
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let stream = begun.begin();
+        origin.note(&mut request);
+        as_http1(&mut request);
+        let answer = service.call(request);
+        async move { Ok::<_, Infallible>(answer.await?.map(|body| Noted { body, stream })) }
+    });
+    let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(limits.header_timeout)
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .max_header_list_size(head_bytes)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    tokio::select! {
+        outcome = connection.as_mut() => return outcome,
+        spent = streams.spent(limits.header_timeout, limits.write_idle) => {
+            tracing::debug!(?spent, "a connection is ended");
+            if spent == Spent::Stalled {
+                return Ok(());
+            }
+        }
+        () = told(&mut stop) => {}
+    }
+    // What was asked by now is answered, as long as it is taken.
+    connection.as_mut().graceful_shutdown();
+    tokio::select! {
+        outcome = connection.as_mut() => outcome,
+        _ = streams.spent(limits.header_timeout, limits.write_idle) => Ok(()),
+    }
+}
+
+/// Says in a header which host is asked, and in the URI what of it, as HTTP/1.1 does.
+fn as_http1<B>(request: &mut Request<B>) {
+    let uri = request.uri().clone();
+    if let Some(authority) = uri.authority()
+        && !request.headers().contains_key(HOST)
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        request.headers_mut().insert(HOST, host);
+    }
+    if let Some(path) = uri.path_and_query() {
+        *request.uri_mut() = Uri::from(path.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_http2_look_like_those_of_http1() {
+        let request = Request::get("https://bucket.localhost:9000/a%20b?versions=&x=%2F");
+        let mut request = request.body(()).unwrap();
+        as_http1(&mut request);
+        assert_eq!(request.uri(), "/a%20b?versions=&x=%2F");
+        assert_eq!(request.headers()[HOST], "bucket.localhost:9000");
+        let mut said = Request::get("/b").header(HOST, "said").body(()).unwrap();
+        as_http1(&mut said);
+        assert_eq!(
+            (said.uri().path(), &said.headers()[HOST]),
+            ("/b", &HeaderValue::from_static("said"))
+        );
+    }
+}

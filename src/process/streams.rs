@@ -1,0 +1,179 @@
+//! The requests of one HTTP/2 connection: who is busy, who waits for the client, and since when.
+//!
+//! HTTP/1.1 has one request at a time, and a client that takes nothing stops the socket. Here one that
+//! leaves the window of a stream shut holds a reply for ever while all others go on; and a connection
+//! without any request costs a place. Both are for [`Streams::spent`] to notice.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+
+/// The requests of a connection. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Streams(Arc<Mutex<State>>);
+
+struct State {
+    turns: Vec<Turn>,
+    /// Since when there is no request.
+    idle_since: Option<Instant>,
+}
+
+/// Whose turn it is with a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// There is no request in this place.
+    Nobody,
+    /// It is being answered.
+    Server,
+    /// The client is to take some of the reply.
+    Client { since: Instant },
+}
+
+/// Why a connection should end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spent {
+    /// Nobody has asked anything for a while.
+    Idle,
+    /// A client has not taken what it asked for.
+    Stalled,
+}
+
+/// One request, until its reply has been sent or given up.
+pub(super) struct Stream {
+    streams: Streams,
+    at: usize,
+}
+
+impl Streams {
+    pub(super) fn new() -> Self {
+        let state = State { turns: Vec::new(), idle_since: Some(Instant::now()) };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// A request begins.
+    pub(super) fn begin(&self) -> Stream {
+        let mut state = self.0.lock();
+        state.idle_since = None;
+        let free = state.turns.iter().position(|turn| *turn == Turn::Nobody);
+        let at = free.unwrap_or_else(|| {
+            state.turns.push(Turn::Nobody);
+            state.turns.len() - 1
+        });
+        state.turns[at] = Turn::Server;
+        Stream { streams: self.clone(), at }
+    }
+
+    /// Waits until there has been no request for `idle`, or one reply has not been taken for `stall`;
+    /// zero means that it may wait for ever.
+    pub(super) async fn spent(&self, idle: Duration, stall: Duration) -> Spent {
+        let longest = if stall.is_zero() { idle } else { idle.min(stall) };
+        loop {
+            sleep((longest / 4).max(Duration::from_millis(10))).await;
+            let state = self.0.lock();
+            if state.idle_since.is_some_and(|since| since.elapsed() >= idle) {
+                return Spent::Idle;
+            }
+            let is_left =
+                |turn: &Turn| matches!(turn, Turn::Client { since } if since.elapsed() >= stall);
+            if !stall.is_zero() && state.turns.iter().any(is_left) {
+                return Spent::Stalled;
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn is_now(&self, turn: Turn) {
+        self.streams.0.lock().turns[self.at] = turn;
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut state = self.streams.0.lock();
+        state.turns[self.at] = Turn::Nobody;
+        if state.turns.iter().all(|turn| *turn == Turn::Nobody) {
+            state.turns.clear();
+            state.idle_since = Some(Instant::now());
+        }
+    }
+}
+
+/// The body of a reply that notes whose turn it is.
+pub(super) struct Noted<B> {
+    pub(super) body: B,
+    pub(super) stream: Stream,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Noted<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        self.stream.is_now(Turn::Server);
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        self.stream.is_now(Turn::Client { since: Instant::now() });
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, Full};
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_mins(1);
+    const STALL: Duration = Duration::from_secs(20);
+
+    fn reply(streams: &Streams) -> Noted<Full<Bytes>> {
+        Noted { body: Full::new(Bytes::from_static(b"bytes")), stream: streams.begin() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_requests_is_spent_after_a_while() {
+        let (streams, begun) = (Streams::new(), Instant::now());
+        let one = streams.begin();
+        let other = streams.begin();
+        tokio::spawn(async move {
+            sleep(IDLE).await;
+            drop(one);
+            sleep(IDLE).await;
+            drop(other);
+        });
+        assert_eq!(streams.spent(IDLE, STALL).await, Spent::Idle);
+        assert!(begun.elapsed() >= 3 * IDLE, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_one_reply_lying_stalls_and_the_server_may_take_its_time() {
+        let (streams, begun) = (Streams::new(), Instant::now());
+        // Nothing has been asked of this one yet: the server computes it.
+        let (slow, mut left, mut taken) = (reply(&streams), reply(&streams), reply(&streams));
+        sleep(10 * STALL).await;
+        assert!(taken.frame().await.unwrap().is_ok());
+        drop(taken);
+        assert!(left.frame().await.unwrap().is_ok());
+        assert_eq!(streams.spent(IDLE, STALL).await, Spent::Stalled);
+        assert!(begun.elapsed() >= 11 * STALL);
+        drop((slow, left));
+        assert_eq!(streams.spent(IDLE, Duration::ZERO).await, Spent::Idle);
+    }
+}
