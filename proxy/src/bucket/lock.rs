@@ -81,12 +81,9 @@ impl Inner {
             return Ok(());
         }
         self.buckets.forget(name);
-        match lock_of(&*self.bucket(name).await?)? {
-            Some(_) => Ok(()),
-            None => {
-                let message = "Bucket is missing Object Lock Configuration";
-                Err(Error::InvalidRequest(message.into()))
-            }
+        if lock_of(&*self.bucket(name).await?)?.is_some() {
+            return Ok(());
         }
+        Err(Error::InvalidRequest("Bucket is missing Object Lock Configuration".into()))
     }
 }

@@ -40,6 +40,10 @@ async fn locked() -> (Harness, Arc<ManualClock>) {
     (harness, clock)
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "retentions are asked for as they are kept: some or none"
+)]
 fn until(mode: RetentionMode, until_ms: u64) -> Option<Retention> {
     Some(Retention { mode, until_ms })
 }
