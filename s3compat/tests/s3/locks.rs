@@ -167,10 +167,10 @@ async fn locked_versions_are_deleted_by_nobody_one_by_one_or_many() {
     world.call("DELETE", "/bkt/g").send().await.expect(204);
     world.put("/bkt/c", "over it").await;
     let all = [("g", &governed), ("c", &compliant), ("f", &free)];
-    let document: String = all
-        .iter()
-        .map(|(key, id)| format!("<Object><Key>{key}</Key><VersionId>{id}</VersionId></Object>"))
-        .collect();
+    let object = |(key, id): &(&str, &String)| {
+        format!("<Object><Key>{key}</Key><VersionId>{id}</VersionId></Object>")
+    };
+    let document = all.iter().map(object).collect::<Vec<_>>().concat();
     let many = |past: bool| {
         let call = world.call("POST", "/bkt?delete").body(format!("<Delete>{document}</Delete>"));
         if past { call.header(BYPASS, "true") } else { call }
