@@ -6,6 +6,7 @@
 //! * [`key`]: where a register lives in the index: bucket, kind, shard, name.
 //! * [`entry`]: what a register holds: objects, buckets, uploads and parts, or a tombstone.
 //! * [`settings`]: what is set about a bucket.
+//! * [`lock`]: what keeps a version from being removed.
 //! * [`version`]: what tells the versions of an object apart.
 //! * [`register`]: the pure state machine of one register on one replica (rules R1, R3, R4, R7).
 //! * [`consistency`]: what a client asks for, and what it was given.
@@ -32,6 +33,7 @@ pub mod http;
 pub mod id;
 pub mod key;
 pub mod limits;
+pub mod lock;
 pub mod network;
 pub mod redundancy;
 pub mod register;

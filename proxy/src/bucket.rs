@@ -8,12 +8,15 @@
 
 mod cache;
 mod fence;
+mod lock;
 mod policy;
 mod settings;
 
 use std::sync::Arc;
 
 pub(crate) use cache::BucketCache;
+pub use lock::lock_from_the_beginning;
+pub(crate) use lock::lock_of;
 use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT, INDEX_SHARDS_MAX};

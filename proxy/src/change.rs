@@ -7,7 +7,8 @@ use martlet_protocol::entry::{
     ChecksumAlgorithm, ChecksumKind, DeleteMarker, ETag, Entry, Object, Value,
 };
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PUT_BYTES_MAX};
-use martlet_protocol::{Stamp, Version, VersionId, WriteId};
+use martlet_protocol::lock::Bypass;
+use martlet_protocol::{Version, VersionId, WriteId};
 
 use crate::api::{
     CopyObject, Deleted, Incoming, ObjectName, ReadConditions, Selection, WriteConditions, Written,
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::put::{Site, object_of};
 use crate::store::{Inner, ObjectStore};
-use crate::versions::{New, Revision};
+use crate::versions::New;
 
 impl ObjectStore {
     /// Deletes an object, or puts a delete marker in front of it where versions are kept. Without
@@ -56,15 +57,29 @@ impl ObjectStore {
         Err(busy())
     }
 
-    /// Deletes one version of an object for good. One that isn't there is no error.
+    /// Deletes one version of an object for good, unless it is locked. One that isn't there is no
+    /// error.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`], or too few nodes that answer.
+    /// [`Error::NoSuchBucket`], [`Error::Locked`], or too few nodes that answer.
     pub async fn delete_version(
         &self,
         bucket: &str,
         key: &str,
         version: VersionId,
+    ) -> Result<Deleted> {
+        self.delete_version_past(bucket, (key, version), Bypass::Nothing).await
+    }
+
+    /// The same by a request that may pass over some locks.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::delete_version`].
+    pub async fn delete_version_past(
+        &self,
+        bucket: &str,
+        (key, version): (&str, VersionId),
+        bypass: Bypass,
     ) -> Result<Deleted> {
         let inner = &self.inner();
         let gone = |stamp, is_marker| Deleted { stamp, version: Some(version), is_marker };
@@ -79,7 +94,7 @@ impl ObjectStore {
             let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
             let intent = site.intent(write_id, commit_by_ms);
             let (landed, was_marker) = if site.bucket.versioning().state.keeps_versions() {
-                inner.remove_version(&site, intent, version).await?
+                inner.remove_version(&site, intent, (version, bypass)).await?
             } else {
                 (inner.put_tombstone(intent, &WriteConditions::default()).await?, false)
             };
@@ -103,28 +118,12 @@ impl ObjectStore {
         name: impl Into<ObjectName<'_>>,
         tags: Vec<(String, String)>,
     ) -> Result<Written> {
-        let inner = &self.inner();
-        let ObjectName { key, version } = name.into();
-        let mut site = inner.site(bucket, key).await?;
-        let write_id = WriteId::random();
         let mut change = |_: &Entry, object: &Object| {
             let mut object = object.clone();
             object.attributes.tags.clone_from(&tags);
             Ok(Some(object))
         };
-        for _ in 0..2 {
-            let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
-            let (change, keep_body) = (&mut change, true);
-            let mut revision = Revision::new(inner, version, change, keep_body);
-            let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
-            let intent = site.intent(write_id, commit_by_ms);
-            let landed = inner.decide_by(intent, floor, &mut revision).await?;
-            match (landed, revision.revised) {
-                (Landed::At(stamp), Some(object)) => return Ok(Written { object, stamp }),
-                _ => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
-            }
-        }
-        Err(busy())
+        self.inner().revise_object(bucket, name.into(), &mut change).await
     }
 
     /// Copies an object. The copy has extents of its own (rule X1); its bytes are checked against
@@ -177,6 +176,7 @@ impl ObjectStore {
             attributes
         });
         attributes.tags = tags;
+        attributes.marks = copy.marks;
         attributes.storage_class = copy.storage_class;
         let written = inner.put_at(site, key, body, attributes, &copy.conditions).await;
         written.map_err(|error| match error {

@@ -99,6 +99,12 @@ pub enum Error {
     /// A tenant, user or access key stands in the way.
     #[error("{0}")]
     AccountConflict(String),
+    /// A lock keeps the version from being removed, or its lock from being loosened.
+    #[error(transparent)]
+    Locked(#[from] martlet_protocol::lock::Locked),
+    /// The bucket is in no state for this.
+    #[error("{0}")]
+    InvalidBucketState(String),
     /// A storage class that names no storage policy.
     #[error("{0}")]
     InvalidStorageClass(String),

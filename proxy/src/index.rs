@@ -128,7 +128,7 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
-    fn clean(error: impl Into<crate::Error>) -> Self {
+    pub(crate) fn clean(error: impl Into<crate::Error>) -> Self {
         Self { error: error.into(), maybe_written: false, fenced: false, contended: false }
     }
 

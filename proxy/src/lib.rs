@@ -38,6 +38,7 @@ mod index;
 mod ingest;
 mod latch;
 mod listing;
+mod lock;
 mod manifests;
 mod md5;
 mod merge;
@@ -63,6 +64,7 @@ pub use accounts::{
     Vault,
 };
 pub use api::*;
+pub use bucket::lock_from_the_beginning;
 pub use cluster::Cluster;
 pub use error::{Error, Result};
 pub use options::StoreOptions;

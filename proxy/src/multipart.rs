@@ -205,6 +205,7 @@ impl ObjectStore {
     ) -> Result<UploadInfo> {
         check_kind(new.checksum)?;
         let inner = &self.inner();
+        inner.check_new_lock(bucket, &new.attributes.marks).await?;
         let now_ms = inner.stamps.now_ms();
         let mut place = inner.place(bucket, key, new_id(now_ms)).await?;
         let upload = Upload {

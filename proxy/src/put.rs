@@ -15,6 +15,7 @@ use crate::digest::crc32c;
 use crate::error::Result;
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::ingest::{Destination, Ingested};
+use crate::lock::completed;
 use crate::store::{Inner, ObjectStore, check_key};
 use crate::unclaimed::Unclaimed;
 use crate::versions::New;
@@ -82,6 +83,7 @@ impl Inner {
         attributes: Attributes,
         conditions: &WriteConditions,
     ) -> Result<Written> {
+        self.check_new_lock(site.name, &attributes.marks).await?;
         let write_id = WriteId::random();
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
         let destination = Destination {
@@ -181,6 +183,7 @@ impl Inner {
         (value, inline): (&Value, Option<&Bytes>),
         conditions: &WriteConditions,
     ) -> Result<(Landed, Option<Version>), Failed> {
+        let value = &*completed(bucket, value).map_err(Failed::clean)?;
         if bucket.versioning().state.keeps_versions() {
             let mut check = |view: &RegisterView| {
                 conditions.check(object_of(view))?;

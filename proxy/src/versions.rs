@@ -12,6 +12,7 @@
 //! * A version that is removed has its tombstone on a quorum before the head lets go of it.
 //! * A head is the version that it is, whatever its register beside it says: a copy may be left there
 //!   from before, or a tombstone by a removal that came no further.
+//! * A version that is locked is not removed; its lock changes by ballots on the head, too.
 //! * A version without an id is replaced by the next one without: it has one register for all.
 //!
 //! * [`append`]: a new version; [`remove`]: one goes for good; [`revise`]: what is said of one changes.

@@ -81,6 +81,12 @@ fn request_error(error: &Error) -> S3Error {
             "The {} you specified did not match the calculated checksum",
             crate::checksums::name(*algorithm)
         ),
+        Error::Locked(_) => {
+            s3_error!(AccessDenied, "Access Denied because object protected by object lock.")
+        }
+        Error::InvalidBucketState(_) => {
+            S3Error::with_message(S3ErrorCode::InvalidBucketState, message)
+        }
         Error::InvalidArgument(_) => S3Error::with_message(S3ErrorCode::InvalidArgument, message),
         Error::InvalidStorageClass(_) => {
             S3Error::with_message(S3ErrorCode::InvalidStorageClass, message)
@@ -196,6 +202,7 @@ fn headers<const N: usize>(pairs: [(HeaderName, HeaderValue); N]) -> HeaderMap {
 #[cfg(test)]
 mod tests {
     use martlet_protocol::entry::ChecksumAlgorithm;
+    use martlet_protocol::lock::Locked;
 
     use super::*;
 
@@ -243,6 +250,8 @@ mod tests {
             (Error::BadChecksum(ChecksumAlgorithm::Crc32), 400, "BadDigest"),
             (Error::InvalidRequest("no".into()), 400, "InvalidRequest"),
             (Error::InvalidArgument("no".into()), 400, "InvalidArgument"),
+            (Error::Locked(Locked::LegalHold), 403, "AccessDenied"),
+            (Error::InvalidBucketState("no".into()), 409, "InvalidBucketState"),
             (Error::InvalidStorageClass("no".into()), 400, "InvalidStorageClass"),
         ];
         for (error, status, code) in cases {

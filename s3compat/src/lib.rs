@@ -23,6 +23,7 @@ pub mod door;
 mod errors;
 mod if_range;
 mod lenient;
+mod lock;
 mod missing;
 mod ops;
 mod service;

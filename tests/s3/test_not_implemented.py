@@ -7,11 +7,11 @@ from helpers import get, refused
 
 BUCKET_RESOURCES = [
     "accelerate", "analytics", "encryption", "intelligent-tiering", "inventory", "lifecycle", "logging",
-    "metrics", "notification", "object-lock", "replication", "website",
+    "metrics", "notification", "replication", "website",
 ]
 # What they say can be read, and is always the same.
 FIXED_RESOURCES = ["requestPayment"]
-OBJECT_RESOURCES = ["legal-hold", "retention", "torrent", "restore", "renameObject"]
+OBJECT_RESOURCES = ["torrent", "restore", "renameObject"]
 NOT = ("NotImplemented", "MethodNotAllowed")
 
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Value;
 use crate::consistency::Level;
 use crate::id::{BucketId, PolicyId};
+use crate::lock::{BucketLock, Locked};
 use crate::settings::{Setting, Settings};
 use crate::version::VersioningSetting;
 
@@ -35,6 +36,14 @@ impl Bucket {
     /// Whether it keeps the versions of its objects, and since when.
     pub fn versioning(&self) -> VersioningSetting {
         VersioningSetting::of(self.settings.get(Setting::Versioning))
+    }
+
+    /// What it says about locks of its objects; none where they can have none.
+    ///
+    /// # Errors
+    /// [`Locked::Unreadable`].
+    pub fn lock(&self) -> Result<Option<BucketLock>, Locked> {
+        BucketLock::of(self.settings.get(Setting::ObjectLock))
     }
 }
 

@@ -23,6 +23,7 @@ use crate::api::{WriteConditions, Written};
 use crate::bucket::busy;
 use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
+use crate::lock::completed;
 use crate::put::object_of;
 use crate::store::Inner;
 use crate::versions::New;
@@ -243,6 +244,7 @@ impl Inner {
                 conditions.check(object_of(view))?;
                 Ok(true)
             };
+            let value = &*completed(&bucket, value)?;
             let mut decided = if bucket.versioning().state.keeps_versions() {
                 let new = New { value, inline: None };
                 self.append(&bucket, intent, new, &mut check).await

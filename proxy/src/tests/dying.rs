@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use martlet_protocol::entry::Attributes;
+use martlet_protocol::entry::{Attributes, Marks};
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, Level, UploadId, WriteId};
 use tokio::time::{sleep, timeout};
@@ -128,6 +128,7 @@ async fn m1_a_copy_is_there_whole_or_not_at_all_for_everyone() {
             source_conditions: ReadConditions::default(),
             attributes: None,
             tags: None,
+            marks: Marks::default(),
             storage_class: None,
             checksum: None,
             conditions: WriteConditions::default(),

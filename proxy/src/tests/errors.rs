@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::entry::Body;
+use martlet_protocol::entry::{Body, Marks};
 use martlet_protocol::testing::{Fault, Op};
 use martlet_protocol::{ErrorKind, ExtentId};
 use parking_lot::Mutex;
@@ -165,6 +165,7 @@ async fn copies() {
             source_conditions: ReadConditions::default(),
             attributes: Some(martlet_protocol::entry::Attributes::default()),
             tags: None,
+            marks: Marks::default(),
             storage_class: None,
             checksum: None,
             conditions: WriteConditions::default(),

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::DeviceId;
-use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm, ETag};
+use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm, ETag, Marks};
 use martlet_protocol::limits::{EXTENT_BYTES_MAX, INLINE_BYTES_MAX};
 use proptest::prelude::*;
 
@@ -27,6 +27,7 @@ pub(super) fn copy_of(key: &str) -> CopyObject {
         source_conditions: ReadConditions::default(),
         attributes: None,
         tags: None,
+        marks: Marks::default(),
         storage_class: None,
         checksum: None,
         conditions: WriteConditions::default(),

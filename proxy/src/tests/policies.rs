@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use martlet_protocol::entry::{Attributes, Body, Object};
+use martlet_protocol::entry::{Attributes, Body, Marks, Object};
 use martlet_protocol::testing::MemoryBackend;
 use martlet_protocol::{Backend, DeviceId, PolicyId, Redundancy, SystemClock};
 use martlet_ring::{Builder, Device, NewDevice, Node, Occasion, Ring, Settings};
@@ -134,6 +134,7 @@ async fn a_copy_goes_where_it_asks_and_not_where_its_source_lies() {
             source_conditions: ReadConditions::default(),
             attributes: None,
             tags: None,
+            marks: Marks::default(),
             storage_class: storage_class.map(str::to_owned),
             checksum: None,
             conditions: WriteConditions::default(),

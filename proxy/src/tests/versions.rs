@@ -3,6 +3,7 @@
 mod dying;
 mod faults;
 mod listing;
+mod locks;
 mod nulls;
 
 use bytes::Bytes;

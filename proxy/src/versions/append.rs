@@ -5,6 +5,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Bucket, Entry, Value};
+use martlet_protocol::lock::{Bypass, check_removal_of};
 use martlet_protocol::{RegisterKey, Stamp, Version, VersionId, Versioning, WriteId};
 
 use super::beside::version_of;
@@ -47,6 +48,10 @@ impl Append<'_> {
         let replaces = held.is_none_or(|held| held.id.is_none() && version.id.is_none());
         if !replaces && let Some(step) = self.inner.set_aside(round).await? {
             return Ok(step);
+        }
+        if replaces && let Some(entry) = &round.view.entry {
+            // None of a bucket with locks is ever replaced; should one be, it stays.
+            check_removal_of(&entry.value, self.inner.stamps.now_ms(), Bypass::Nothing)?;
         }
         self.version = Some(version);
         let value = with_version(self.new.value.clone(), version);

@@ -30,7 +30,8 @@ impl ObjectStore {
     /// Lets a bucket keep the versions of its objects, or write without ids from now on.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; a device that does not answer, or that keeps writes of the bucket
+    /// [`Error::NoSuchBucket`]; [`Error::InvalidBucketState`], where its objects can be locked and it
+    /// is to write without ids; a device that does not answer, or that keeps writes of the bucket
     /// for others, when versions are to be kept for the first time; too few that answer later.
     pub async fn set_versioning(&self, name: &str, is_on: bool) -> Result<()> {
         let inner = self.inner();
@@ -96,6 +97,14 @@ impl Inner {
             }
             let mut bucket: Bucket = before.clone();
             let setting = change(before.versioning());
+            let is_locked = before.settings.get(Setting::ObjectLock).is_some();
+            if is_locked && setting.state != Versioning::Enabled {
+                return Err(Error::InvalidBucketState(
+                    "An Object Lock configuration is present on this bucket, so the versioning \
+                     state cannot be changed."
+                        .into(),
+                ));
+            }
             if setting == before.versioning() {
                 changed = Some(bucket);
                 return Ok(Step::Keep);

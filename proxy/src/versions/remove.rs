@@ -1,8 +1,13 @@
-//! A version goes for good. Where it was the current one, the latest of the others is from then on.
+//! A version goes for good, unless it is locked. Where it was the current one, the latest of the others
+//! is from then on.
+//!
+//! Its lock is judged by the ballot that removes it: whoever changes the lock meanwhile does so by a
+//! ballot on the same head, and one of the two is refused.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_protocol::entry::{Entry, Value};
+use martlet_protocol::lock::{Bypass, check_removal_of};
 use martlet_protocol::{Stamp, VersionId};
 
 use super::beside::version_of;
@@ -15,6 +20,8 @@ use crate::store::Inner;
 struct Removal<'a> {
     inner: &'a Inner,
     version: VersionId,
+    /// Which locks it passes over.
+    bypass: Bypass,
     /// Whether it was a delete marker, by the last round.
     was_marker: bool,
 }
@@ -34,6 +41,7 @@ impl Removal<'_> {
                 None => return Ok(Step::Keep),
             }
         };
+        check_removal_of(&gone.value, self.inner.stamps.now_ms(), self.bypass)?;
         self.was_marker = matches!(gone.value, Value::DeleteMarker(_));
         // Before the head lets go of it: a copy of it may be there, or be on its way.
         if let Some(step) = self.inner.bury(round, self.version).await? {
@@ -62,15 +70,16 @@ impl Judge for Removal<'_> {
 }
 
 impl Inner {
-    /// Removes a version, if it is there; whether it was a delete marker.
+    /// Removes a version, if it is there and no lock that counts keeps it; whether it was a delete
+    /// marker.
     pub(crate) async fn remove_version(
         &self,
         site: &Site<'_>,
         intent: Intent<'_>,
-        version: VersionId,
+        (version, bypass): (VersionId, Bypass),
     ) -> Result<(Landed, bool), Failed> {
         let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
-        let mut removal = Removal { inner: self, version, was_marker: false };
+        let mut removal = Removal { inner: self, version, bypass, was_marker: false };
         let landed = self.decide_by(intent, floor, &mut removal).await?;
         Ok((landed, removal.was_marker))
     }

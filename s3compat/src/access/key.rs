@@ -31,6 +31,8 @@ pub(super) enum Source {
     RequestTag,
     /// The names of all the tags that the request sets.
     RequestTagKeys,
+    /// Worked out of what the request says a new object will be.
+    OfObject,
 }
 
 /// A row of the list.
@@ -49,7 +51,9 @@ const fn row(name: &'static str, kind: Kind, source: Source) -> Row {
 /// All keys.
 pub(super) static KEYS: &[Row] = {
     use Kind::{Address, Arn, Date, Flag, Number, Text};
-    use Source::{ExistingTag, Header, ObjectHeader, Query, Request, RequestTag, RequestTagKeys};
+    use Source::{
+        ExistingTag, Header, ObjectHeader, OfObject, Query, Request, RequestTag, RequestTagKeys,
+    };
     &[
         row("aws:CurrentTime", Date, Request),
         row("aws:EpochTime", Date, Request),
@@ -75,6 +79,7 @@ pub(super) static KEYS: &[Row] = {
         row("s3:max-keys", Number, Query("max-keys")),
         row("s3:object-lock-legal-hold", Text, ObjectHeader("x-amz-object-lock-legal-hold")),
         row("s3:object-lock-mode", Text, ObjectHeader("x-amz-object-lock-mode")),
+        row("s3:object-lock-remaining-retention-days", Number, OfObject),
         row(
             "s3:object-lock-retain-until-date",
             Date,
@@ -139,7 +144,10 @@ impl Key {
     /// Whether parts of an upload don't say it, because its beginning did.
     pub(super) fn is_of_new_objects(&self) -> bool {
         match self.row.source {
-            Source::ObjectHeader(_) | Source::RequestTag | Source::RequestTagKeys => true,
+            Source::ObjectHeader(_)
+            | Source::RequestTag
+            | Source::RequestTagKeys
+            | Source::OfObject => true,
             Source::Request | Source::Header(_) | Source::Query(_) | Source::ExistingTag => false,
         }
     }

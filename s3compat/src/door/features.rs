@@ -7,6 +7,8 @@ use crate::auth::{Refusal, single_header};
 
 /// `x-amz-*` headers that are understood, whatever they say.
 const KNOWN: &[&str] = &[
+    "x-amz-bucket-object-lock-enabled",
+    "x-amz-bypass-governance-retention",
     "x-amz-cf-id",
     "x-amz-checksum-algorithm",
     "x-amz-checksum-crc32",
@@ -30,6 +32,9 @@ const KNOWN: &[&str] = &[
     "x-amz-metadata-directive",
     "x-amz-mp-object-size",
     "x-amz-object-attributes",
+    "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
     "x-amz-object-ownership",
     "x-amz-part-number-marker",
     "x-amz-request-payer",
@@ -47,7 +52,6 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
     ("x-amz-acl", "bucket-owner-full-control"),
     ("x-amz-acl", "private"),
     ("x-amz-api-version", "2006-03-01"),
-    ("x-amz-bucket-object-lock-enabled", "false"),
     // Nothing is ever being restored here.
     ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
@@ -55,14 +59,27 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
 /// The one that may come in several lines.
 const LISTED: &str = "x-amz-object-attributes";
 
-/// Speak of a bucket that is made, and of nothing else: the storage policy that it goes under, and
-/// who owns what others write into it.
-const OF_NEW_BUCKETS: [&str; 2] = ["x-martlet-storage-policy", "x-amz-object-ownership"];
+/// Speak of a bucket that is made, and of nothing else: the storage policy that it goes under, who
+/// owns what others write into it, and whether its objects can be locked.
+const OF_NEW_BUCKETS: [&str; 3] =
+    ["x-martlet-storage-policy", "x-amz-object-ownership", "x-amz-bucket-object-lock-enabled"];
+
+/// Lock an object that is written.
+const OF_LOCKS: [&str; 3] = [
+    "x-amz-object-lock-legal-hold",
+    "x-amz-object-lock-mode",
+    "x-amz-object-lock-retain-until-date",
+];
+/// What writes such an object, or begins to.
+const LOCKING: [&str; 4] = ["CopyObject", "CreateMultipartUpload", "PostObject", "PutObject"];
 
 /// Refuses headers that ask an operation for what another one does.
 pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<(), Refusal> {
-    let stray = OF_NEW_BUCKETS.iter().find(|name| headers.contains_key(**name));
-    match stray.filter(|_| operation != "CreateBucket") {
+    let stray = |names: &[&'static str], is_theirs: bool| {
+        names.iter().copied().find(|name| !is_theirs && headers.contains_key(*name))
+    };
+    let of_bucket = stray(&OF_NEW_BUCKETS, operation == "CreateBucket");
+    match of_bucket.or_else(|| stray(&OF_LOCKS, LOCKING.contains(&operation))) {
         Some(name) => Err(Refusal::not_implemented(name)),
         None => Ok(()),
     }
@@ -122,8 +139,7 @@ mod tests {
             ("x-amz-copy-source-server-side-encryption-customer-key", "a2V5"),
             ("x-amz-acl", "public-read"),
             ("x-amz-grant-read", "id=1"),
-            ("x-amz-object-lock-mode", "GOVERNANCE"),
-            ("x-amz-bucket-object-lock-enabled", "true"),
+            ("x-amz-bucket-object-lock-token", "t"),
             ("x-amz-mfa", "1 2"),
             ("x-amz-api-version", "1970-01-01"),
             ("x-amz-expected-bucket-owner", "123"),
@@ -160,6 +176,21 @@ mod tests {
             assert!(check_operation("CreateBucket", &headers).is_ok());
             let refusal = check_operation("PutObject", &headers).unwrap_err();
             assert_eq!(refusal.code, Code::NotImplemented, "{name}");
+        }
+    }
+
+    #[test]
+    fn locks_are_for_objects_to_be_written() {
+        for name in OF_LOCKS {
+            let headers = HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("ON"),
+            )]);
+            assert!(LOCKING.iter().all(|operation| check_operation(operation, &headers).is_ok()));
+            for operation in ["UploadPart", "CompleteMultipartUpload", "PutObjectRetention"] {
+                let refusal = check_operation(operation, &headers).unwrap_err();
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+            }
         }
     }
 

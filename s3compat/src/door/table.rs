@@ -168,6 +168,11 @@ pub static TABLE: &[Operation] = {
         with_body(row("PutBucketCors", "PUT", Bucket, &["cors"], &[]), xml(64 * KIB)),
         row("DeleteBucketCors", "DELETE", Bucket, &["cors"], &[]),
         row("GetBucketEncryption", "GET", Bucket, &["encryption"], &[]),
+        row("GetObjectLockConfiguration", "GET", Bucket, &["object-lock"], &[]),
+        with_body(
+            row("PutObjectLockConfiguration", "PUT", Bucket, &["object-lock"], &[]),
+            xml(64 * KIB),
+        ),
         row("GetBucketOwnershipControls", "GET", Bucket, &["ownershipControls"], &[]),
         with_body(
             row("PutBucketOwnershipControls", "PUT", Bucket, &["ownershipControls"], &[]),
@@ -204,6 +209,13 @@ pub static TABLE: &[Operation] = {
         row("GetObjectAcl", "GET", Object, &["acl"], VERSION),
         with_body(row("PutObjectAcl", "PUT", Object, &["acl"], VERSION), xml(64 * KIB)),
         row("GetObjectAttributes", "GET", Object, &["attributes"], VERSION),
+        row("GetObjectLegalHold", "GET", Object, &["legal-hold"], VERSION),
+        with_body(
+            row("PutObjectLegalHold", "PUT", Object, &["legal-hold"], VERSION),
+            xml(64 * KIB),
+        ),
+        row("GetObjectRetention", "GET", Object, &["retention"], VERSION),
+        with_body(row("PutObjectRetention", "PUT", Object, &["retention"], VERSION), xml(64 * KIB)),
         row("GetObjectTagging", "GET", Object, &["tagging"], VERSION),
         row(
             "ListParts",

@@ -11,16 +11,18 @@ use martlet_protocol::Clock;
 use martlet_proxy::ObjectStore;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
-use s3s::dto::PutObjectTaggingInput;
+use s3s::dto::{PutObjectLegalHoldInput, PutObjectRetentionInput, PutObjectTaggingInput};
 use s3s::{S3Error, S3Request, S3Result, s3_error};
 
 use super::asked::{self, Asked};
+use super::lock::{legal_hold, retention};
 use super::rights::{Rights, Standing};
 use super::session;
 use crate::access::{Action, Context, Requester, Scope, actions};
 use crate::auth::Identity;
 use crate::door::Operation;
 use crate::errors::s3_error;
+use crate::lock;
 
 /// s3s is told no secrets: the door has authenticated the request and taken its credentials out.
 pub(crate) struct NoSecrets;
@@ -32,6 +34,8 @@ impl S3Auth for NoSecrets {
     }
 }
 
+/// Operations that are judged once their bodies are read.
+const JUDGED_BY_BODY: [&str; 3] = ["PutObjectLegalHold", "PutObjectRetention", "PutObjectTagging"];
 /// Names the source of a copy.
 const COPY_SOURCE: &str = "x-amz-copy-source";
 
@@ -77,7 +81,7 @@ impl S3Access for ByPolicy {
         asked::add_extensions(&mut known, context.extensions_mut());
         let rights = Rights::new(store, requester, standing, known);
         context.extensions_mut().insert(rights.clone());
-        if operation == "PutObjectTagging" {
+        if JUDGED_BY_BODY.contains(&operation.as_str()) {
             return Ok(());
         }
         let is_by_key = actions.iter().any(|action| action.scope() == Scope::Object);
@@ -89,22 +93,48 @@ impl S3Access for ByPolicy {
         }
     }
 
+    async fn put_object_retention(
+        &self,
+        request: &mut S3Request<PutObjectRetentionInput>,
+    ) -> S3Result<()> {
+        let actions = actions_of(request, "PutObjectRetention")?;
+        let retention = retention(request.input.retention.as_ref())?;
+        let rights = Rights::find(&request.extensions)?.with(|context| {
+            if let Some(retention) = retention {
+                lock::add_retention(context, retention, self.clock.now_ms());
+            }
+        });
+        rights.check(&actions, Some(&request.input.key)).await
+    }
+
+    async fn put_object_legal_hold(
+        &self,
+        request: &mut S3Request<PutObjectLegalHoldInput>,
+    ) -> S3Result<()> {
+        let actions = actions_of(request, "PutObjectLegalHold")?;
+        let is_on = legal_hold(request.input.legal_hold.as_ref())?;
+        let rights = Rights::find(&request.extensions)?;
+        let rights = rights.with(|context| lock::add_hold(context, is_on));
+        rights.check(&actions, Some(&request.input.key)).await
+    }
+
     async fn put_object_tagging(
         &self,
         request: &mut S3Request<PutObjectTaggingInput>,
     ) -> S3Result<()> {
-        let case = Asked {
-            operation: "PutObjectTagging",
-            headers: &request.headers,
-            query: request.uri.query().unwrap_or_default(),
-        }
-        .case()?;
-        let actions = actions("PutObjectTagging", case).ok_or_else(denied)?;
+        let actions = actions_of(request, "PutObjectTagging")?;
         let rights = Rights::find(&request.extensions)?;
         let tags = request.input.tagging.tag_set.iter();
         let tags = tags.filter_map(|tag| Some((tag.key.as_deref()?, tag.value.as_deref()?)));
         rights.with_tags(tags).check(&actions, Some(&request.input.key)).await
     }
+}
+
+/// The actions of a request whose body is read.
+fn actions_of<T>(request: &S3Request<T>, operation: &str) -> S3Result<Vec<Action>> {
+    let query = request.uri.query().unwrap_or_default();
+    let case = Asked { operation, headers: &request.headers, query }.case()?;
+    actions(operation, case).ok_or_else(denied)
 }
 
 /// Asks for somebody in particular, whose role lets it do this.

@@ -14,6 +14,7 @@ use crate::attributes::tags_of;
 use crate::auth::{Mechanism, Query};
 use crate::door::Operation;
 use crate::lenient::Lenient;
+use crate::lock;
 use crate::service::{Peer, Tls};
 
 /// Access control lists that change nothing: what is the owner's stays so.
@@ -75,6 +76,7 @@ impl<'a> Asked<'a> {
         if let Some(tags) = self.new_tags()? {
             context.set_tags(tags.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         }
+        lock::add_remaining_days(&mut context, self.headers, now_ms);
         if OF_PARTS.contains(&self.operation) {
             context.set_part();
         }

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::entry::Bucket as StoredBucket;
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{Setting, Settings};
-use martlet_proxy::{Error, NamedBucket, NewBucket, ROOT};
+use martlet_proxy::{Error, NamedBucket, NewBucket, ROOT, lock_from_the_beginning};
 use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketConfiguration, CreateBucketInput,
     CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
@@ -52,12 +52,12 @@ impl Operations {
         lenient(&mut request).refuse_conditions()?;
         let owner = owner(&request.extensions)?;
         let input = request.input;
-        if input.object_lock_enabled_for_bucket == Some(true) {
-            return Err(s3_error!(NotImplemented, "Object lock is not implemented"));
-        }
         self.check_location(input.create_bucket_configuration.as_ref())?;
         let policy = one(&request.headers, &STORAGE_POLICY)?.map(str::to_owned);
-        let settings = settings_of_new(input.object_ownership)?;
+        let mut settings = settings_of_new(input.object_ownership)?;
+        if input.object_lock_enabled_for_bucket == Some(true) {
+            lock_from_the_beginning(&mut settings).map_err(s3_error)?;
+        }
         let index_shards = INDEX_SHARDS_DEFAULT;
         let new = NewBucket { owner: owner.clone(), index_shards, policy, settings };
         match self.store.create_bucket(&input.bucket, new).await {

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use martlet_protocol::VersionId;
-use martlet_protocol::entry::ChecksumAlgorithm;
+use martlet_protocol::entry::{ChecksumAlgorithm, Marks};
 use martlet_proxy::{CopyObject, ObjectName, Written};
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, MetadataDirective,
@@ -19,6 +19,7 @@ use crate::attributes::{
 };
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::errors::s3_error;
+use crate::lock;
 
 impl Operations {
     pub(super) async fn copy_object(
@@ -41,12 +42,15 @@ impl Operations {
             source.0 == input.bucket && source.1 == input.key && source_version.is_none();
         check_purpose(headers, onto_itself, new_metadata)?;
         let attributes = from_request(headers, input.metadata, &lenient)?;
+        let mut marks = Marks::default();
+        lock::from_request(headers)?.write(&mut marks);
         let copy = CopyObject {
             source,
             source_version,
             source_conditions: lenient.source_conditions.clone(),
             attributes: new_metadata.then_some(attributes),
             tags: if new_tags { Some(tags_of(headers)?.unwrap_or_default()) } else { None },
+            marks,
             storage_class: storage_class_of(headers)?,
             checksum: checksums::asked(headers)?,
             conditions: lenient.write_conditions()?,

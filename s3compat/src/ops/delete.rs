@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use martlet_protocol::limits::{KEY_BYTES_MAX, LIST_KEYS_MAX};
+use martlet_protocol::lock::Bypass;
 use martlet_proxy::{Deleted, ETagCondition, ObjectName, WriteConditions};
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
@@ -9,6 +10,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
+use super::lock::bypass_of;
 use super::rights::Rights;
 use super::versions::named;
 use super::{Operations, lenient};
@@ -34,7 +36,8 @@ impl Operations {
         {
             return Err(s3_error!(NotImplemented, "A delete can be conditional on If-Match only"));
         }
-        let deleted = self.delete_object_named(&input.bucket, name, &conditions).await?;
+        let bypass = bypass_of(input.bypass_governance_retention);
+        let deleted = self.delete_object_named(&input.bucket, name, &conditions, bypass).await?;
         let mut response = S3Response::new(DeleteObjectOutput {
             delete_marker: deleted.is_marker.then_some(true),
             request_charged: None,
@@ -53,7 +56,8 @@ impl Operations {
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         lenient(&mut request).refuse_conditions()?;
         let rights = Rights::find(&request.extensions)?;
-        let DeleteObjectsInput { bucket, delete, .. } = request.input;
+        let DeleteObjectsInput { bucket, delete, bypass_governance_retention, .. } = request.input;
+        let bypass = bypass_of(bypass_governance_retention);
         if !(1..=LIST_KEYS_MAX).contains(&delete.objects.len()) {
             return Err(s3_error!(
                 MalformedXML,
@@ -63,7 +67,7 @@ impl Operations {
         self.store.bucket(&bucket).await.map_err(s3_error)?;
         let quiet = delete.quiet == Some(true);
         let mut outcomes = futures::stream::iter(delete.objects)
-            .map(|object| self.delete_named(rights, &bucket, object))
+            .map(|object| self.delete_named((rights, bypass), &bucket, object))
             .buffered(CONCURRENT_DELETES);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         while let Some((object, outcome)) = outcomes.next().await {
@@ -87,7 +91,7 @@ impl Operations {
 
     async fn delete_named(
         &self,
-        rights: &Rights,
+        rights: (&Rights, Bypass),
         bucket: &str,
         object: ObjectIdentifier,
     ) -> (ObjectIdentifier, S3Result<Deleted>) {
@@ -97,14 +101,14 @@ impl Operations {
 
     async fn delete_one(
         &self,
-        rights: &Rights,
+        (rights, bypass): (&Rights, Bypass),
         bucket: &str,
         object: &ObjectIdentifier,
     ) -> S3Result<Deleted> {
         let conditions = conditions_of(object)?;
         let name = named(&object.key, object.version_id.as_deref())?;
-        rights.check_delete(name).await?;
-        self.delete_object_named(bucket, name, &conditions).await
+        rights.check_delete(name, bypass).await?;
+        self.delete_object_named(bucket, name, &conditions, bypass).await
     }
 
     async fn delete_object_named(
@@ -112,6 +116,7 @@ impl Operations {
         bucket: &str,
         ObjectName { key, version }: ObjectName<'_>,
         conditions: &WriteConditions,
+        bypass: Bypass,
     ) -> S3Result<Deleted> {
         let deleted = match version {
             None => self.store.delete(bucket, key, conditions).await,
@@ -121,7 +126,7 @@ impl Operations {
                     "The delete of a version can't be made conditional"
                 ));
             }
-            Some(version) => self.store.delete_version(bucket, key, version).await,
+            Some(version) => self.store.delete_version_past(bucket, (key, version), bypass).await,
         };
         deleted.map_err(s3_error)
     }

@@ -15,6 +15,7 @@ mod cors;
 mod delete;
 mod encoding;
 mod list;
+mod lock;
 mod multipart;
 mod outgoing;
 mod ownership;
@@ -163,6 +164,9 @@ operations! {
     get_object: GetObjectInput => GetObjectOutput,
     get_object_acl: GetObjectAclInput => GetObjectAclOutput,
     get_object_attributes: GetObjectAttributesInput => GetObjectAttributesOutput,
+    get_object_legal_hold: GetObjectLegalHoldInput => GetObjectLegalHoldOutput,
+    get_object_lock_configuration: GetObjectLockConfigurationInput => GetObjectLockConfigurationOutput,
+    get_object_retention: GetObjectRetentionInput => GetObjectRetentionOutput,
     get_object_tagging: GetObjectTaggingInput => GetObjectTaggingOutput,
     get_public_access_block: GetPublicAccessBlockInput => GetPublicAccessBlockOutput,
     head_bucket: HeadBucketInput => HeadBucketOutput,
@@ -181,6 +185,9 @@ operations! {
     put_bucket_versioning: PutBucketVersioningInput => PutBucketVersioningOutput,
     put_object: PutObjectInput => PutObjectOutput,
     put_object_acl: PutObjectAclInput => PutObjectAclOutput,
+    put_object_legal_hold: PutObjectLegalHoldInput => PutObjectLegalHoldOutput,
+    put_object_lock_configuration: PutObjectLockConfigurationInput => PutObjectLockConfigurationOutput,
+    put_object_retention: PutObjectRetentionInput => PutObjectRetentionOutput,
     put_object_tagging: PutObjectTaggingInput => PutObjectTaggingOutput,
     put_public_access_block: PutPublicAccessBlockInput => PutPublicAccessBlockOutput,
     upload_part: UploadPartInput => UploadPartOutput,

@@ -18,6 +18,7 @@ use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
 use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
+use crate::lock;
 
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
@@ -30,10 +31,9 @@ impl Operations {
         lenient.refuse_conditions()?;
         let input = request.input;
         let checksum = checksums::of_upload(&request.headers)?;
-        let new = NewUpload {
-            attributes: from_request(&request.headers, input.metadata, &lenient)?,
-            checksum: checksum.or(Some(checksums::DEFAULT)),
-        };
+        let mut attributes = from_request(&request.headers, input.metadata, &lenient)?;
+        lock::from_request(&request.headers)?.write(&mut attributes.marks);
+        let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
         let upload =
             self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;
         Ok(S3Response::new(CreateMultipartUploadOutput {

@@ -12,7 +12,9 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
+use super::lock::add_lock;
 use super::outgoing::outgoing;
+use super::rights::Rights;
 use super::versions::named;
 use super::{Operations, ReplyStatus, lenient};
 use crate::attributes::{metadata, object_headers, validators};
@@ -55,7 +57,10 @@ impl Operations {
             expires: input.response_expires,
         };
         let token = self.store.token(&input.bucket, &input.key, read.stamp);
-        reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)
+        let mut response = reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)?;
+        let rights = request.extensions.get::<Rights>();
+        add_lock(&mut response.headers, rights, (&input.key, &read.object)).await?;
+        Ok(response)
     }
 
     pub(super) async fn head_object(
@@ -84,7 +89,10 @@ impl Operations {
             expires: input.response_expires,
         };
         let token = self.store.token(&input.bucket, &input.key, read.stamp);
-        reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)
+        let mut response = reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)?;
+        let rights = request.extensions.get::<Rights>();
+        add_lock(&mut response.headers, rights, (&input.key, &read.object)).await?;
+        Ok(response)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use http::Extensions;
 use martlet_protocol::Setting;
 use martlet_protocol::entry::Bucket;
+use martlet_protocol::lock::Bypass;
 use martlet_proxy::{Error, ObjectName, ReadConditions, Selection, Session};
 use s3s::S3Result;
 
@@ -123,18 +124,32 @@ impl Rights {
         rights
     }
 
+    /// The same with what `add` knows of the request's body.
+    pub(super) fn with(&self, add: impl FnOnce(&mut Context)) -> Self {
+        let mut rights = self.clone();
+        add(&mut rights.context);
+        rights
+    }
+
+    /// Whether one more thing may be done to an object.
+    pub(super) async fn permits(&self, action: Action, key: &str) -> S3Result<bool> {
+        self.may(&self.standing, &[action], Some(key)).await
+    }
+
     /// Refuses all that isn't allowed whole.
     pub(super) async fn check(&self, actions: &[Action], key: Option<&str>) -> S3Result<()> {
         if self.may(&self.standing, actions, key).await? { Ok(()) } else { Err(denied()) }
     }
 
     /// Refuses to delete one of many keys, or a version of it.
-    pub(super) async fn check_delete(&self, name: ObjectName<'_>) -> S3Result<()> {
+    pub(super) async fn check_delete(&self, name: ObjectName<'_>, bypass: Bypass) -> S3Result<()> {
         let action = match name.version {
             None => Action::DeleteObject,
             Some(_) => Action::DeleteObjectVersion,
         };
-        self.check(&[action], Some(name.key)).await
+        let further = (bypass != Bypass::Nothing).then_some(Action::BypassGovernanceRetention);
+        let actions: Vec<Action> = std::iter::once(action).chain(further).collect();
+        self.check(&actions, Some(name.key)).await
     }
 
     /// Refuses to read an object that may be in another bucket, and to copy its tags along to

@@ -15,6 +15,7 @@ use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::decode::BodyFacts;
 use crate::errors::s3_error;
+use crate::lock;
 
 impl Operations {
     pub(super) async fn put_object(
@@ -30,11 +31,9 @@ impl Operations {
         if body.compute.is_empty() {
             body.compute.push(checksums::DEFAULT.0);
         }
-        let put = PutObject {
-            conditions: lenient.write_conditions()?,
-            attributes: from_request(&request.headers, input.metadata.take(), &lenient)?,
-            body,
-        };
+        let mut attributes = from_request(&request.headers, input.metadata.take(), &lenient)?;
+        lock::from_request(&request.headers)?.write(&mut attributes.marks);
+        let put = PutObject { conditions: lenient.write_conditions()?, attributes, body };
         let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let object = &written.object;

@@ -9,6 +9,7 @@ mod buckets;
 mod consistency;
 mod copies;
 mod listings;
+mod locks;
 mod multipart;
 mod objects;
 mod policies;

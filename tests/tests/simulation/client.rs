@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use martlet_protocol::entry::{Attributes, Object};
+use martlet_protocol::entry::{Attributes, Marks, Object};
 use martlet_protocol::{Given, Level};
 use martlet_proxy::{
     Ask, CopyObject, ETagCondition, ListObjects, ObjectRead, PutObject, ReadAfter, ReadConditions,
@@ -314,6 +314,7 @@ impl Client {
             source_conditions: ReadConditions::default(),
             attributes: Some(attributes(value)),
             tags: None,
+            marks: Marks::default(),
             storage_class: None,
             checksum: None,
             conditions: conditions(&call, None),

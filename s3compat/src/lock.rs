@@ -1,0 +1,229 @@
+//! Locks of objects as requests and replies say them: headers, modes, dates, and what policies ask
+//! about them.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use martlet_protocol::lock::{Lock, Retention, RetentionMode};
+use s3s::dto::{Timestamp, TimestampFormat};
+use s3s::{S3Result, s3_error};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::access::Context;
+
+const MODE: HeaderName = HeaderName::from_static("x-amz-object-lock-mode");
+const RETAIN_UNTIL: HeaderName = HeaderName::from_static("x-amz-object-lock-retain-until-date");
+const LEGAL_HOLD: HeaderName = HeaderName::from_static("x-amz-object-lock-legal-hold");
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The lock that the headers of a write ask for.
+pub(crate) fn from_request(headers: &HeaderMap) -> S3Result<Lock> {
+    let retention = match (text(headers, &MODE)?, text(headers, &RETAIN_UNTIL)?) {
+        (None, None) => None,
+        (Some(mode), Some(date)) => {
+            let mode = mode_of(mode)
+                .ok_or_else(|| s3_error!(InvalidArgument, "Unknown wormMode directive."))?;
+            let until_ms = parse_ms(date).ok_or_else(|| {
+                s3_error!(
+                    InvalidArgument,
+                    "The retain until date must be provided in ISO 8601 format"
+                )
+            })?;
+            Some(Retention { mode, until_ms })
+        }
+        _ => {
+            return Err(s3_error!(
+                InvalidArgument,
+                "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied"
+            ));
+        }
+    };
+    let legal_hold = match text(headers, &LEGAL_HOLD)? {
+        None => None,
+        Some(text) => Some(hold_of(text).ok_or_else(|| {
+            s3_error!(InvalidArgument, "Legal Hold must be either of 'ON' or 'OFF'")
+        })?),
+    };
+    Ok(Lock { retention, legal_hold })
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Option<&'a str>> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => Err(s3_error!(InvalidArgument, "The header {name} must be plain ASCII")),
+    }
+}
+
+/// A retention in the headers of a reply.
+pub(crate) fn write_retention(headers: &mut HeaderMap, retention: Retention) {
+    headers.insert(MODE, HeaderValue::from_static(mode_name(retention.mode)));
+    let date = HeaderValue::try_from(date_text(retention.until_ms));
+    headers.insert(RETAIN_UNTIL, date.expect("digits and dashes are a header value"));
+}
+
+/// A legal hold in the headers of a reply.
+pub(crate) fn write_hold(headers: &mut HeaderMap, is_on: bool) {
+    headers.insert(LEGAL_HOLD, HeaderValue::from_static(hold_name(is_on)));
+}
+
+/// A mode by its name.
+pub(crate) fn mode_of(name: &str) -> Option<RetentionMode> {
+    [RetentionMode::Governance, RetentionMode::Compliance]
+        .into_iter()
+        .find(|mode| mode_name(*mode) == name)
+}
+
+/// The inverse of [`mode_of`].
+pub(crate) fn mode_name(mode: RetentionMode) -> &'static str {
+    match mode {
+        RetentionMode::Governance => "GOVERNANCE",
+        RetentionMode::Compliance => "COMPLIANCE",
+    }
+}
+
+/// A legal hold by its name.
+pub(crate) fn hold_of(name: &str) -> Option<bool> {
+    [true, false].into_iter().find(|is_on| hold_name(*is_on) == name)
+}
+
+/// The inverse of [`hold_of`].
+pub(crate) fn hold_name(is_on: bool) -> &'static str {
+    if is_on { "ON" } else { "OFF" }
+}
+
+/// A date as s3s has read it, in milliseconds since 1970; before that it is 1970.
+pub(crate) fn ms_of(date: Timestamp) -> u64 {
+    ms_since_1970(date.into())
+}
+
+/// The inverse of [`ms_of`].
+pub(crate) fn wire_date(ms: u64) -> Timestamp {
+    Timestamp::from(date_time(ms))
+}
+
+fn parse_ms(text: &str) -> Option<u64> {
+    OffsetDateTime::parse(text, &Rfc3339).ok().map(ms_since_1970)
+}
+
+fn ms_since_1970(time: OffsetDateTime) -> u64 {
+    u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default()
+}
+
+/// Years beyond 9999 have no calendar here: the last day of it stands for them.
+fn date_time(ms: u64) -> OffsetDateTime {
+    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000);
+    time.unwrap_or(time::macros::datetime!(9999-12-31 23:59:59 UTC))
+}
+
+fn date_text(ms: u64) -> String {
+    let mut text = Vec::with_capacity(24);
+    let written = wire_date(ms).format(TimestampFormat::DateTime, &mut text);
+    written.expect("years of the calendar have four digits");
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Adds what policies ask about a retention that is to be.
+pub(crate) fn add_retention(context: &mut Context, retention: Retention, now_ms: u64) {
+    context.add("s3:object-lock-mode", mode_name(retention.mode));
+    context.add("s3:object-lock-retain-until-date", date_text(retention.until_ms));
+    add_days(context, retention.until_ms, now_ms);
+}
+
+/// Adds what policies ask about a legal hold that is to be.
+pub(crate) fn add_hold(context: &mut Context, is_on: bool) {
+    context.add("s3:object-lock-legal-hold", hold_name(is_on));
+}
+
+/// Adds how long the retention lasts that the headers of a write ask for; the rest of it is what they
+/// say.
+pub(crate) fn add_remaining_days(context: &mut Context, headers: &HeaderMap, now_ms: u64) {
+    let date = headers.get(RETAIN_UNTIL).and_then(|value| value.to_str().ok());
+    if let Some(until_ms) = date.and_then(parse_ms) {
+        add_days(context, until_ms, now_ms);
+    }
+}
+
+/// A day that has begun counts.
+fn add_days(context: &mut Context, until_ms: u64, now_ms: u64) {
+    let days = until_ms.saturating_sub(now_ms).div_ceil(DAY_MS);
+    context.add("s3:object-lock-remaining-retention-days", days.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(pairs: &[(&'static str, &'static str)]) -> Result<Lock, String> {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        let lock = from_request(&pairs.iter().map(pair).collect());
+        lock.map_err(|error| error.code().as_str().to_owned())
+    }
+
+    const DATE: (&str, &str) = ("x-amz-object-lock-retain-until-date", "2030-01-03T00:00:00Z");
+    const DATE_MS: u64 = 1_893_628_800_000;
+
+    #[test]
+    fn headers_ask_for_a_whole_retention_or_none() {
+        assert_eq!(asked(&[]), Ok(Lock::default()));
+        for (name, mode) in
+            [("GOVERNANCE", RetentionMode::Governance), ("COMPLIANCE", RetentionMode::Compliance)]
+        {
+            let retention = Some(Retention { mode, until_ms: DATE_MS });
+            let found = asked(&[DATE, ("x-amz-object-lock-mode", name)]);
+            assert_eq!(found, Ok(Lock { retention, legal_hold: None }));
+        }
+        let invalid = Err("InvalidArgument".to_owned());
+        for wrong in [
+            &[DATE][..],
+            &[("x-amz-object-lock-mode", "GOVERNANCE")],
+            &[DATE, ("x-amz-object-lock-mode", "governance")],
+            &[DATE, ("x-amz-object-lock-mode", "")],
+            &[("x-amz-object-lock-mode", "GOVERNANCE"), (DATE.0, "tomorrow")],
+            &[("x-amz-object-lock-legal-hold", "on")],
+        ] {
+            assert_eq!(asked(wrong), invalid, "{wrong:?}");
+        }
+        let held = asked(&[("x-amz-object-lock-legal-hold", "OFF")]).unwrap();
+        assert_eq!(held.legal_hold, Some(false));
+    }
+
+    #[test]
+    fn replies_say_what_requests_said() {
+        let retention = Retention { mode: RetentionMode::Compliance, until_ms: DATE_MS + 7 };
+        let mut headers = HeaderMap::new();
+        write_retention(&mut headers, retention);
+        write_hold(&mut headers, true);
+        assert_eq!(headers[RETAIN_UNTIL], "2030-01-03T00:00:00.007Z");
+        let lock = Lock { retention: Some(retention), legal_hold: Some(true) };
+        assert_eq!(from_request(&headers).unwrap(), lock);
+    }
+
+    #[test]
+    fn dates_before_1970_and_beyond_the_calendar_have_their_nearest() {
+        assert_eq!(parse_ms("1969-12-31T23:59:59Z"), Some(0));
+        assert_eq!(parse_ms("2030-01-03T01:00:00.5+01:00"), Some(DATE_MS + 500));
+        assert_eq!(date_text(u64::MAX), "9999-12-31T23:59:59.000Z");
+        assert_eq!(ms_of(wire_date(DATE_MS)), DATE_MS);
+    }
+
+    #[test]
+    fn policies_are_told_days_of_which_one_that_has_begun_counts() {
+        let mode = RetentionMode::Governance;
+        for (left_ms, days) in [(0, "0"), (1, "1"), (DAY_MS, "1"), (DAY_MS + 1, "2")] {
+            let mut context = Context::default();
+            let retention = Retention { mode, until_ms: DATE_MS };
+            add_retention(&mut context, retention, DATE_MS - left_ms);
+            let expected = Context::default()
+                .with("s3:object-lock-mode", "GOVERNANCE")
+                .with("s3:object-lock-retain-until-date", "2030-01-03T00:00:00.000Z")
+                .with("s3:object-lock-remaining-retention-days", days);
+            assert_eq!(context, expected);
+        }
+        let mut over = Context::default();
+        let headers = HeaderMap::from_iter([(RETAIN_UNTIL, HeaderValue::from_static(DATE.1))]);
+        add_remaining_days(&mut over, &headers, DATE_MS + 5);
+        assert_eq!(over, Context::default().with("s3:object-lock-remaining-retention-days", "0"));
+    }
+}

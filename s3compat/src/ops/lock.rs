@@ -1,0 +1,326 @@
+//! Object lock: `PutObjectLockConfiguration`, `GetObjectLockConfiguration`, `PutObjectRetention`,
+//! `GetObjectRetention`, `PutObjectLegalHold`, `GetObjectLegalHold`, and locks in replies to reads.
+
+use http::{HeaderMap, StatusCode};
+use martlet_protocol::entry::Object;
+use martlet_protocol::lock::{BucketLock, Bypass, DefaultRetention, Lock, Period, Retention};
+use martlet_proxy::{ReadAfter, ReadConditions, Selection};
+use s3s::dto::{
+    DefaultRetention as WireDefault, GetObjectLegalHoldInput, GetObjectLegalHoldOutput,
+    GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput, GetObjectRetentionInput,
+    GetObjectRetentionOutput, ObjectLockConfiguration, ObjectLockEnabled, ObjectLockLegalHold,
+    ObjectLockLegalHoldStatus, ObjectLockRetention, ObjectLockRetentionMode, ObjectLockRule,
+    PutObjectLegalHoldInput, PutObjectLegalHoldOutput, PutObjectLockConfigurationInput,
+    PutObjectLockConfigurationOutput, PutObjectRetentionInput, PutObjectRetentionOutput,
+};
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+
+use super::rights::Rights;
+use super::settings::missing;
+use super::versions::named;
+use super::{Operations, lenient};
+use crate::access::Action;
+use crate::attributes::stamp_headers;
+use crate::errors::{custom, s3_error};
+use crate::lock::{
+    hold_name, hold_of, mode_name, mode_of, ms_of, wire_date, write_hold, write_retention,
+};
+
+/// The longest default retention.
+const DAYS_MAX: u32 = 36_500;
+const YEARS_MAX: u32 = 100;
+
+fn malformed() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
+/// Which locks a request passes over; whether it may is for the access check to say.
+pub(super) fn bypass_of(asked: Option<bool>) -> Bypass {
+    if asked == Some(true) { Bypass::Governance } else { Bypass::Nothing }
+}
+
+/// A period that S3 would take.
+fn period(days: Option<i32>, years: Option<i32>) -> S3Result<Period> {
+    let within = |asked: i32, maximum: u32| {
+        u32::try_from(asked).ok().filter(|asked| (1..=maximum).contains(asked)).ok_or_else(|| {
+            custom(
+                "InvalidRetentionPeriod",
+                "Default retention period must be a positive integer value, of at most 36500 days \
+                 or 100 years.",
+                StatusCode::BAD_REQUEST,
+            )
+        })
+    };
+    match (days, years) {
+        (Some(days), None) => Ok(Period::Days(within(days, DAYS_MAX)?)),
+        (None, Some(years)) => Ok(Period::Years(within(years, YEARS_MAX)?)),
+        _ => Err(malformed()),
+    }
+}
+
+/// What a bucket is to say about locks.
+fn bucket_lock(configuration: Option<ObjectLockConfiguration>) -> S3Result<BucketLock> {
+    let configuration = configuration.ok_or_else(malformed)?;
+    let enabled = configuration.object_lock_enabled.as_ref().map(ObjectLockEnabled::as_str);
+    if enabled != Some(ObjectLockEnabled::ENABLED) {
+        return Err(malformed());
+    }
+    let Some(rule) = configuration.rule else { return Ok(BucketLock::default()) };
+    let default = rule.default_retention.ok_or_else(malformed)?;
+    let mode = default.mode.as_ref().and_then(|mode| mode_of(mode.as_str()));
+    let mode = mode.ok_or_else(malformed)?;
+    let period = period(default.days, default.years)?;
+    Ok(BucketLock { default: Some(DefaultRetention { mode, period }) })
+}
+
+/// The inverse of [`bucket_lock`].
+fn wire_bucket_lock(lock: BucketLock) -> ObjectLockConfiguration {
+    let count = |count: u32| i32::try_from(count).ok();
+    let rule = lock.default.map(|DefaultRetention { mode, period }| {
+        let (days, years) = match period {
+            Period::Days(days) => (count(days), None),
+            Period::Years(years) => (None, count(years)),
+        };
+        let mode = Some(ObjectLockRetentionMode::from_static(mode_name(mode)));
+        ObjectLockRule { default_retention: Some(WireDefault { days, mode, years }) }
+    });
+    let enabled = ObjectLockEnabled::from_static(ObjectLockEnabled::ENABLED);
+    ObjectLockConfiguration { object_lock_enabled: Some(enabled), rule }
+}
+
+/// The retention that a document asks for; none where it takes the one that is there away.
+pub(super) fn retention(asked: Option<&ObjectLockRetention>) -> S3Result<Option<Retention>> {
+    let asked = asked.ok_or_else(malformed)?;
+    match (&asked.mode, &asked.retain_until_date) {
+        (None, None) => Ok(None),
+        (Some(mode), Some(date)) => {
+            let mode = mode_of(mode.as_str()).ok_or_else(malformed)?;
+            Ok(Some(Retention { mode, until_ms: ms_of(date.clone()) }))
+        }
+        _ => Err(malformed()),
+    }
+}
+
+/// The legal hold that a document asks for.
+pub(super) fn legal_hold(asked: Option<&ObjectLockLegalHold>) -> S3Result<bool> {
+    let status = asked.and_then(|asked| asked.status.as_ref());
+    status.and_then(|status| hold_of(status.as_str())).ok_or_else(malformed)
+}
+
+fn no_lock() -> S3Error {
+    missing(
+        "NoSuchObjectLockConfiguration",
+        "The specified object does not have a ObjectLock configuration",
+    )
+}
+
+/// Adds the lock of an object to the reply to a read of it, as far as the reader may see it. What
+/// nobody can read is not shown.
+pub(super) async fn add_lock(
+    headers: &mut HeaderMap,
+    rights: Option<&Rights>,
+    (key, object): (&str, &Object),
+) -> S3Result<()> {
+    let Ok(lock) = Lock::of(&object.attributes.marks) else { return Ok(()) };
+    let Some(rights) = rights.filter(|_| !lock.is_empty()) else { return Ok(()) };
+    if let Some(retention) = lock.retention
+        && rights.permits(Action::GetObjectRetention, key).await?
+    {
+        write_retention(headers, retention);
+    }
+    if let Some(is_on) = lock.legal_hold
+        && rights.permits(Action::GetObjectLegalHold, key).await?
+    {
+        write_hold(headers, is_on);
+    }
+    Ok(())
+}
+
+impl Operations {
+    pub(super) async fn get_object_lock_configuration(
+        &self,
+        request: S3Request<GetObjectLockConfigurationInput>,
+    ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
+        let lock = self.store.object_lock(&request.input.bucket).await.map_err(s3_error)?;
+        let lock = lock.ok_or_else(|| {
+            missing(
+                "ObjectLockConfigurationNotFoundError",
+                "Object Lock configuration does not exist for this bucket",
+            )
+        })?;
+        let object_lock_configuration = Some(wire_bucket_lock(lock));
+        Ok(S3Response::new(GetObjectLockConfigurationOutput { object_lock_configuration }))
+    }
+
+    pub(super) async fn put_object_lock_configuration(
+        &self,
+        mut request: S3Request<PutObjectLockConfigurationInput>,
+    ) -> S3Result<S3Response<PutObjectLockConfigurationOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        let lock = bucket_lock(input.object_lock_configuration)?;
+        self.store.set_object_lock(&input.bucket, lock).await.map_err(s3_error)?;
+        Ok(S3Response::new(PutObjectLockConfigurationOutput::default()))
+    }
+
+    /// The lock of an object in a bucket whose objects can have one, and what its reader has seen.
+    async fn lock_of(
+        &self,
+        bucket: &str,
+        (key, version): (&str, Option<&str>),
+    ) -> S3Result<(Lock, ReadAfter)> {
+        let name = named(key, version)?;
+        self.store.check_lockable(bucket).await.map_err(s3_error)?;
+        let conditions = ReadConditions::default();
+        let read = self.store.head(bucket, name, Selection::Whole, &conditions).await;
+        let read = read.map_err(s3_error)?;
+        let lock = Lock::of(&read.object.attributes.marks);
+        let lock = lock.map_err(|error| s3_error(error.into()))?;
+        Ok((lock, self.store.token(bucket, key, read.stamp)))
+    }
+
+    pub(super) async fn get_object_retention(
+        &self,
+        request: S3Request<GetObjectRetentionInput>,
+    ) -> S3Result<S3Response<GetObjectRetentionOutput>> {
+        let input = request.input;
+        let asked = (input.key.as_str(), input.version_id.as_deref());
+        let (lock, token) = self.lock_of(&input.bucket, asked).await?;
+        let retention = lock.retention.ok_or_else(no_lock)?;
+        let retention = Some(ObjectLockRetention {
+            mode: Some(ObjectLockRetentionMode::from_static(mode_name(retention.mode))),
+            retain_until_date: Some(wire_date(retention.until_ms)),
+        });
+        Ok(S3Response::with_headers(GetObjectRetentionOutput { retention }, stamp_headers(token)))
+    }
+
+    pub(super) async fn put_object_retention(
+        &self,
+        mut request: S3Request<PutObjectRetentionInput>,
+    ) -> S3Result<S3Response<PutObjectRetentionOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        let name = named(&input.key, input.version_id.as_deref())?;
+        let retention = retention(input.retention.as_ref())?;
+        let bypass = bypass_of(input.bypass_governance_retention);
+        let written = self.store.set_retention(&input.bucket, name, retention, bypass).await;
+        let stamp = written.map_err(s3_error)?.stamp;
+        let token = self.store.token(&input.bucket, &input.key, stamp);
+        Ok(S3Response::with_headers(PutObjectRetentionOutput::default(), stamp_headers(token)))
+    }
+
+    pub(super) async fn get_object_legal_hold(
+        &self,
+        request: S3Request<GetObjectLegalHoldInput>,
+    ) -> S3Result<S3Response<GetObjectLegalHoldOutput>> {
+        let input = request.input;
+        let asked = (input.key.as_str(), input.version_id.as_deref());
+        let (lock, token) = self.lock_of(&input.bucket, asked).await?;
+        let is_on = lock.legal_hold.ok_or_else(no_lock)?;
+        let status = Some(ObjectLockLegalHoldStatus::from_static(hold_name(is_on)));
+        let legal_hold = Some(ObjectLockLegalHold { status });
+        Ok(S3Response::with_headers(GetObjectLegalHoldOutput { legal_hold }, stamp_headers(token)))
+    }
+
+    pub(super) async fn put_object_legal_hold(
+        &self,
+        mut request: S3Request<PutObjectLegalHoldInput>,
+    ) -> S3Result<S3Response<PutObjectLegalHoldOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        let name = named(&input.key, input.version_id.as_deref())?;
+        let is_on = legal_hold(input.legal_hold.as_ref())?;
+        let written = self.store.set_legal_hold(&input.bucket, name, is_on).await;
+        let stamp = written.map_err(s3_error)?.stamp;
+        let token = self.store.token(&input.bucket, &input.key, stamp);
+        Ok(S3Response::with_headers(PutObjectLegalHoldOutput::default(), stamp_headers(token)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::lock::RetentionMode;
+
+    use super::*;
+
+    fn rule(mode: Option<&'static str>, days: Option<i32>, years: Option<i32>) -> ObjectLockRule {
+        let mode = mode.map(ObjectLockRetentionMode::from_static);
+        ObjectLockRule { default_retention: Some(WireDefault { days, mode, years }) }
+    }
+
+    fn read(enabled: Option<&'static str>, rule: Option<ObjectLockRule>) -> Result<(), String> {
+        let object_lock_enabled = enabled.map(ObjectLockEnabled::from_static);
+        let configuration = ObjectLockConfiguration { object_lock_enabled, rule };
+        let lock = bucket_lock(Some(configuration.clone()));
+        let lock = lock.map_err(|error| error.code().as_str().to_owned())?;
+        assert_eq!(wire_bucket_lock(lock), configuration);
+        Ok(())
+    }
+
+    #[test]
+    fn a_configuration_is_whole_or_refused() {
+        let enabled = Some("Enabled");
+        assert_eq!(read(enabled, None), Ok(()));
+        assert_eq!(read(enabled, Some(rule(Some("GOVERNANCE"), Some(1), None))), Ok(()));
+        assert_eq!(read(enabled, Some(rule(Some("COMPLIANCE"), None, Some(100)))), Ok(()));
+        let malformed = Err("MalformedXML".to_owned());
+        for (enabled, rule) in [
+            (None, None),
+            (Some("Disabled"), Some(rule(Some("GOVERNANCE"), Some(1), None))),
+            (enabled, Some(ObjectLockRule { default_retention: None })),
+            (enabled, Some(rule(Some("governance"), Some(1), None))),
+            (enabled, Some(rule(None, Some(1), None))),
+            (enabled, Some(rule(Some("GOVERNANCE"), None, None))),
+            (enabled, Some(rule(Some("GOVERNANCE"), Some(1), Some(1)))),
+        ] {
+            assert_eq!(read(enabled, rule.clone()), malformed, "{enabled:?} {rule:?}");
+        }
+        assert_eq!(bucket_lock(None).unwrap_err().code().as_str(), "MalformedXML");
+        let period = Err("InvalidRetentionPeriod".to_owned());
+        for (days, years) in
+            [(Some(0), None), (Some(36_501), None), (None, Some(-1)), (None, Some(101))]
+        {
+            assert_eq!(read(enabled, Some(rule(Some("GOVERNANCE"), days, years))), period);
+        }
+    }
+
+    #[test]
+    fn a_retention_is_whole_or_none() {
+        let asked = |mode: Option<&'static str>, date: Option<u64>| {
+            let mode = mode.map(ObjectLockRetentionMode::from_static);
+            let asked = ObjectLockRetention { mode, retain_until_date: date.map(wire_date) };
+            retention(Some(&asked)).map_err(|error| error.code().as_str().to_owned())
+        };
+        let expected = Retention { mode: RetentionMode::Compliance, until_ms: 7 };
+        assert_eq!(asked(Some("COMPLIANCE"), Some(7)), Ok(Some(expected)));
+        assert_eq!(asked(None, None), Ok(None));
+        for (mode, date) in
+            [(Some("COMPLIANCE"), None), (None, Some(7)), (Some("compliance"), Some(7))]
+        {
+            assert_eq!(asked(mode, date), Err("MalformedXML".to_owned()));
+        }
+        assert!(retention(None).is_err());
+    }
+
+    #[test]
+    fn a_legal_hold_is_on_or_off() {
+        let asked = |status: Option<&'static str>| {
+            let status = status.map(ObjectLockLegalHoldStatus::from_static);
+            legal_hold(Some(&ObjectLockLegalHold { status }))
+        };
+        assert!(asked(Some("ON")).unwrap() && !asked(Some("OFF")).unwrap());
+        for wrong in [None, Some("on"), Some("")] {
+            assert_eq!(asked(wrong).unwrap_err().code().as_str(), "MalformedXML");
+        }
+        assert!(legal_hold(None).is_err());
+    }
+
+    #[test]
+    fn only_a_true_bypass_passes_over_anything() {
+        assert_eq!(bypass_of(Some(true)), Bypass::Governance);
+        assert_eq!([bypass_of(None), bypass_of(Some(false))], [Bypass::Nothing; 2]);
+    }
+}
