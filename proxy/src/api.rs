@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use martlet_protocol::backend::ByteStream;
 use martlet_protocol::entry::{
-    Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Object, Part,
+    Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Marks, Object, Part,
 };
 use martlet_protocol::extent::{ExtentLocation, ExtentRef};
 use martlet_protocol::{DeviceId, Settings, Stamp, UploadId, VersionId};
@@ -165,6 +165,8 @@ pub struct CopyObject {
     pub attributes: Option<Attributes>,
     /// New tags, or none to keep the source's.
     pub tags: Option<Vec<(String, String)>>,
+    /// Its documents: never the source's.
+    pub marks: Marks,
     /// Its storage class: never the source's, as in S3.
     pub storage_class: Option<String>,
     /// A checksum to compute on the way.
@@ -329,6 +331,8 @@ pub struct UploadInfo {
     pub initiated_ms: u64,
     /// Storage class as it was sent.
     pub storage_class: Option<String>,
+    /// What will be set about the object.
+    pub marks: Marks,
     /// The checksum that was announced.
     pub checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
 }

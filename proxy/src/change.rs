@@ -7,7 +7,7 @@ use martlet_protocol::entry::{
     ChecksumAlgorithm, ChecksumKind, DeleteMarker, ETag, Entry, Object, Value,
 };
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PUT_BYTES_MAX};
-use martlet_protocol::{Stamp, Version, VersionId, WriteId};
+use martlet_protocol::{Version, VersionId, WriteId};
 
 use crate::api::{
     CopyObject, Deleted, Incoming, ObjectName, ReadConditions, Selection, WriteConditions, Written,
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::put::{Site, object_of};
 use crate::store::{Inner, ObjectStore};
-use crate::versions::{New, Revision};
+use crate::versions::New;
 
 impl ObjectStore {
     /// Deletes an object, or puts a delete marker in front of it where versions are kept. Without
@@ -103,28 +103,12 @@ impl ObjectStore {
         name: impl Into<ObjectName<'_>>,
         tags: Vec<(String, String)>,
     ) -> Result<Written> {
-        let inner = &self.inner();
-        let ObjectName { key, version } = name.into();
-        let mut site = inner.site(bucket, key).await?;
-        let write_id = WriteId::random();
         let mut change = |_: &Entry, object: &Object| {
             let mut object = object.clone();
             object.attributes.tags.clone_from(&tags);
             Ok(Some(object))
         };
-        for _ in 0..2 {
-            let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
-            let (change, keep_body) = (&mut change, true);
-            let mut revision = Revision::new(inner, version, change, keep_body);
-            let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
-            let intent = site.intent(write_id, commit_by_ms);
-            let landed = inner.decide_by(intent, floor, &mut revision).await?;
-            match (landed, revision.revised) {
-                (Landed::At(stamp), Some(object)) => return Ok(Written { object, stamp }),
-                _ => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
-            }
-        }
-        Err(busy())
+        self.inner().revise_object(bucket, name.into(), &mut change).await
     }
 
     /// Copies an object. The copy has extents of its own (rule X1); its bytes are checked against
@@ -177,6 +161,7 @@ impl ObjectStore {
             attributes
         });
         attributes.tags = tags;
+        attributes.marks = copy.marks;
         attributes.storage_class = copy.storage_class;
         let written = inner.put_at(site, key, body, attributes, &copy.conditions).await;
         written.map_err(|error| match error {

@@ -166,6 +166,7 @@ async fn copies() {
             attributes: Some(martlet_protocol::entry::Attributes::default()),
             tags: None,
             storage_class: None,
+            marks: martlet_protocol::entry::Marks::default(),
             checksum: None,
             conditions: WriteConditions::default(),
         };

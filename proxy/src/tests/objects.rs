@@ -28,6 +28,7 @@ pub(super) fn copy_of(key: &str) -> CopyObject {
         attributes: None,
         tags: None,
         storage_class: None,
+        marks: martlet_protocol::entry::Marks::default(),
         checksum: None,
         conditions: WriteConditions::default(),
     }

@@ -4,12 +4,15 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Entry, Object, Value};
-use martlet_protocol::{Level, RegisterKey, VersionId};
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::{Level, RegisterKey, Stamp, VersionId, WriteId};
 
 use super::beside::version_of;
 use super::find::no_object;
+use crate::api::{ObjectName, Written};
+use crate::bucket::busy;
 use crate::error::Result;
-use crate::index::{Judge, Proposal, Round, Step};
+use crate::index::{Judge, Landed, Proposal, Round, Step};
 use crate::put::object_of;
 use crate::store::Inner;
 
@@ -71,6 +74,34 @@ impl Revision<'_> {
         let Some(revised) = self.revised.clone() else { return Ok(None) };
         let value = Value::Object(Box::new(revised));
         Ok(Some(Proposal { value, inline: view.inline.clone(), keep_body: self.keep_body }))
+    }
+}
+
+impl Inner {
+    /// Changes what is said of an object by a write of its own: the extents stay those of the write
+    /// that brought them, and it stays the version that it is.
+    pub(crate) async fn revise_object(
+        &self,
+        bucket: &str,
+        name: ObjectName<'_>,
+        change: &mut Change<'_>,
+    ) -> Result<Written> {
+        let ObjectName { key, version } = name;
+        let mut site = self.site(bucket, key).await?;
+        let write_id = WriteId::random();
+        for _ in 0..2 {
+            let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+            let keep_body = true;
+            let mut revision = Revision::new(self, version, change, keep_body);
+            let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
+            let intent = site.intent(write_id, commit_by_ms);
+            let landed = self.decide_by(intent, floor, &mut revision).await?;
+            match (landed, revision.revised) {
+                (Landed::At(stamp), Some(object)) => return Ok(Written { object, stamp }),
+                _ => site.bucket = self.refreshed(bucket, &site.bucket).await?,
+            }
+        }
+        Err(busy())
     }
 }
 

@@ -191,7 +191,7 @@ async fn headers_in_the_query_of_a_link_become_headers() {
     let path = "/b/k?x-amz-meta-a=one&X-Amz-Storage-Class=STANDARD";
     let link = Signing::link().sign(request("PUT", path, &[]), UNSIGNED);
     assert_eq!(deliver(&door, link, b"x").await.0, StatusCode::OK);
-    let refused = Signing::link().sign(request("PUT", "/b/k?x-amz-acl=public-read", &[]), UNSIGNED);
+    let refused = Signing::link().sign(request("PUT", "/b/k?x-amz-mfa=1", &[]), UNSIGNED);
     assert_eq!(code(&deliver(&door, refused, b"x").await), "NotImplemented");
     let seen = recorder.seen.lock();
     assert_eq!((seen.len(), seen[0].uri.as_str()), (1, "/b/k"));

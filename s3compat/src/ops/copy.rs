@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 use martlet_protocol::VersionId;
-use martlet_protocol::entry::ChecksumAlgorithm;
+use martlet_protocol::entry::{ChecksumAlgorithm, Marks};
 use martlet_proxy::{CopyObject, ObjectName, Written};
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, MetadataDirective,
@@ -36,22 +36,26 @@ impl Operations {
         let new_tags = replaces(directive, "x-amz-tagging-directive")?;
         let tags_to = (!new_tags).then_some(input.key.as_str());
         let from = ObjectName { key: &source.1, version: source_version };
-        rights.check_source((&source.0, from), tags_to).await?;
+        let guard = rights.check_source((&source.0, from), tags_to).await?;
+        let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let onto_itself =
             source.0 == input.bucket && source.1 == input.key && source_version.is_none();
         check_purpose(headers, onto_itself, new_metadata)?;
         let attributes = from_request(headers, input.metadata, &lenient)?;
+        let mut marks = Marks::default();
+        self.mark_owner(rights, headers, &mut marks).await?;
         let copy = CopyObject {
             source,
             source_version,
             source_conditions: lenient.source_conditions.clone(),
             attributes: new_metadata.then_some(attributes),
             tags: if new_tags { Some(tags_of(headers)?.unwrap_or_default()) } else { None },
+            marks,
             storage_class: storage_class_of(headers)?,
             checksum: checksums::asked(headers)?,
             conditions: lenient.write_conditions()?,
         };
-        let written = self.store.copy(&input.bucket, &input.key, copy).await.map_err(s3_error)?;
+        let written = store.copy(&input.bucket, &input.key, copy).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let output = CopyObjectOutput {
             copy_object_result: Some(copy_result(&written)),

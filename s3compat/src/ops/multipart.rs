@@ -14,6 +14,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::encoding::path_of;
+use super::rights::Rights;
 use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
 use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
@@ -30,10 +31,10 @@ impl Operations {
         lenient.refuse_conditions()?;
         let input = request.input;
         let checksum = checksums::of_upload(&request.headers)?;
-        let new = NewUpload {
-            attributes: from_request(&request.headers, input.metadata, &lenient)?,
-            checksum: checksum.or(Some(checksums::DEFAULT)),
-        };
+        let mut attributes = from_request(&request.headers, input.metadata, &lenient)?;
+        let rights = Rights::find(&request.extensions)?;
+        self.mark_owner(rights, &request.headers, &mut attributes.marks).await?;
+        let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
         let upload =
             self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;
         Ok(S3Response::new(CreateMultipartUploadOutput {

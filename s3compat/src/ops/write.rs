@@ -10,6 +10,7 @@ use martlet_proxy::{Incoming, PutObject, Result};
 use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
 use s3s::{S3Request, S3Response, S3Result, StdError, s3_error};
 
+use super::rights::Rights;
 use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
 use crate::checksums::{self, set_checksums, wire_kind};
@@ -30,11 +31,10 @@ impl Operations {
         if body.compute.is_empty() {
             body.compute.push(checksums::DEFAULT.0);
         }
-        let put = PutObject {
-            conditions: lenient.write_conditions()?,
-            attributes: from_request(&request.headers, input.metadata.take(), &lenient)?,
-            body,
-        };
+        let mut attributes = from_request(&request.headers, input.metadata.take(), &lenient)?;
+        let rights = Rights::find(&request.extensions)?;
+        self.mark_owner(rights, &request.headers, &mut attributes.marks).await?;
+        let put = PutObject { conditions: lenient.write_conditions()?, attributes, body };
         let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let object = &written.object;

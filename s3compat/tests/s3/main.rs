@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly anywhere")]
 
 mod access;
+mod acls;
 mod bodies;
 mod buckets;
 mod consistency;
@@ -11,6 +12,7 @@ mod copies;
 mod listings;
 mod multipart;
 mod objects;
+mod ownership;
 mod policies;
 mod tags;
 mod tenants;

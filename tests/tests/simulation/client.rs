@@ -315,6 +315,7 @@ impl Client {
             attributes: Some(attributes(value)),
             tags: None,
             storage_class: None,
+            marks: martlet_protocol::entry::Marks::default(),
             checksum: None,
             conditions: conditions(&call, None),
         };
