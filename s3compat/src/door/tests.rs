@@ -391,7 +391,13 @@ async fn first_word(door: Door<Recorder>, head: String) -> String {
     writing.write_all(head.as_bytes()).await.unwrap();
     let mut buffer = [0; 12];
     let read = reading.read_exact(&mut buffer);
-    tokio::time::timeout(Duration::from_secs(10), read).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(40), read).await.unwrap().unwrap();
+    // Whoever is refused may take what it sends next for the body or for another request.
+    if !buffer.ends_with(b"100") {
+        let mut rest = Vec::new();
+        let rest = reading.read_to_end(&mut rest);
+        tokio::time::timeout(Duration::from_secs(40), rest).await.unwrap().unwrap();
+    }
     serving.abort();
     String::from_utf8(buffer.to_vec()).unwrap()
 }

@@ -76,6 +76,9 @@ impl S3Access for ByPolicy {
             query: context.uri().query().unwrap_or_default(),
         };
         let actions = actions(&operation, asked.case()?).ok_or_else(denied)?;
+        if !standing.may_ever(&requester, &actions) {
+            return Err(denied());
+        }
         let mut known = asked.context(self.clock.now_ms())?;
         asked::add_requester(&mut known, &requester);
         asked::add_extensions(&mut known, context.extensions_mut());

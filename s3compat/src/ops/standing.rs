@@ -89,6 +89,12 @@ impl Standing {
         !self.is_owner && (is_alone || self.is_closed || self.is_unreadable)
     }
 
+    /// Whether there is anything that could let it do all of this, whatever the request says.
+    pub(super) fn may_ever(&self, requester: &Requester, actions: &[Action]) -> bool {
+        let may = |action: &Action| self.grants(requester, *action) != Answer::No;
+        self.is_owner || self.policy.is_some() || actions.iter().all(may)
+    }
+
     /// Whether it may do this to `resource`.
     pub(super) fn allows(&self, question: &Question<'_>) -> Answer {
         use Action::{DeleteBucketPolicy, GetBucketPolicy, PutBucketPolicy};

@@ -72,8 +72,8 @@ async fn a_buckets_list_lets_others_do_what_it_grants() {
         put_list(&world, "RED", "/bkt?acl", document.clone()).await.expect(200);
         let told = by(&world, "RED", "GET", "/bkt?acl").await.expect(200);
         assert_eq!(told.all("Permission"), ["FULL_CONTROL", permission]);
-        let names = ["red by name", "red by name", "blue by name"];
-        assert_eq!(told.all("DisplayName"), names, "the owner's first");
+        let names = ["red by name", "blue by name", "red by name"];
+        assert_eq!(told.all("DisplayName"), names, "grantees, and the owner");
         let status = |may| if may { 200 } else { 403 };
         by(&world, "BLUE", "GET", "/bkt").await.expect(status(may[0]));
         by(&world, "BLUE", "HEAD", "/bkt").await.expect(status(may[0]));
@@ -84,7 +84,7 @@ async fn a_buckets_list_lets_others_do_what_it_grants() {
         put.expect(status(may[3]));
         let many = "<Delete><Object><Key>blue</Key></Object></Delete>";
         let many = world.call("POST", "/bkt?delete").by("BLUE").body(many).send().await;
-        assert_eq!(many.expect(200).all("Code").is_empty(), may[1]);
+        assert_eq!(many.expect(status(may[1])).all("Code").is_empty(), may[1]);
         by(&world, "BLUE", "GET", "/bkt?policy").await.refused(403, "AccessDenied");
         by(&world, "BLUE", "GET", "/bkt/k").await.refused(403, "AccessDenied");
         world.call("GET", "/bkt").send_unsigned().await.refused(403, "AccessDenied");
@@ -170,7 +170,7 @@ async fn an_object_is_its_writers() {
     {
         canned(&world, "BLUE", "/bkt/k", acl).await.expect(200);
         let told = by(&world, "BLUE", "GET", "/bkt/k?acl").await.expect(200);
-        assert_eq!(told.all("ID"), [blue.as_str(), blue.as_str(), red.as_str()], "{acl}");
+        assert_eq!(told.all("ID"), [blue.as_str(), red.as_str(), blue.as_str()], "{acl}");
         assert_eq!(told.all("Permission"), ["FULL_CONTROL", permission]);
         by(&world, "RED", "GET", "/bkt/k").await.expect(status);
     }
@@ -247,7 +247,8 @@ async fn versions_have_lists_of_their_own() {
     world.call("GET", "/bkt/k").send_unsigned().await.refused(403, "AccessDenied");
     world.call("GET", &one(&gone)).send_unsigned().await.refused(403, "AccessDenied");
     by(&world, "RED", "GET", &one(&gone)).await.refused(405, "MethodNotAllowed");
-    by(&world, "RED", "PUT", &list_of("null")).await.refused(400, "MissingSecurityHeader");
+    let plain = world.call("PUT", &list_of("null")).by("RED").send().await;
+    plain.refused(400, "MissingSecurityHeader");
     canned(&world, "RED", &list_of("null"), "private").await.refused(404, "NoSuchVersion");
 }
 
@@ -264,11 +265,13 @@ async fn lists_that_make_no_sense_are_refused() {
             (list(&red, &[("http://example.com/", "READ")]), 400, "InvalidArgument"),
             (list(&red, &[("no@body.invalid", "READ")]), 400, "UnresolvableGrantByEmailAddress"),
             (list(&red, &[(&blue, "EVERYTHING")]), 400, "MalformedACLError"),
-            (list(&red, &[(&blue, "READ"); 101]), 400, "MalformedACLError"),
+            (list(&red, &[(blue.as_str(), "READ"); 101]), 400, "MalformedACLError"),
         ] {
             put_list(&world, "RED", target, document).await.refused(status, code);
         }
-        put_list(&world, "RED", target, list(&red, &[(&blue, "READ"); 100])).await.expect(200);
+        put_list(&world, "RED", target, list(&red, &[(blue.as_str(), "READ"); 100]))
+            .await
+            .expect(200);
         canned(&world, "RED", target, "private").await.expect(200);
         let told = by(&world, "RED", "GET", target).await.expect(200);
         assert_eq!(told.all("Permission"), ["FULL_CONTROL"]);
@@ -299,7 +302,7 @@ async fn a_bucket_is_made_with_its_list() {
     let told = by(&world, "BLUE", "GET", "/granted?acl").await.expect(200);
     let permissions = ["READ", "WRITE", "READ_ACP", "WRITE_ACP", "FULL_CONTROL"];
     assert_eq!(told.all("Permission"), permissions);
-    assert_eq!(told.all("ID")[1..], vec![blue.clone(); 5]);
+    assert_eq!(told.all("ID")[..5], vec![blue.clone(); 5]);
     let again = [("x-amz-acl", "public-read")];
     put_with(&world, ("RED", "/bkt"), &again).await.refused(409, "BucketAlreadyExists");
     put_with(&world, ("RED", "/open"), &again).await.refused(409, "BucketAlreadyOwnedByYou");

@@ -107,6 +107,9 @@ fn a_list_grants_what_it_says_and_takes_the_rest_from_its_owner() {
         ("alice", Action::DeleteBucket, Answer::Yes),
     ] {
         assert_eq!(answer(who, settings(), action), expected, "{who} {action:?}");
+        let requester = Requester::named(who);
+        let may_ever = standing(&requester, settings()).may_ever(&requester, &[action]);
+        assert_eq!(may_ever, who == "alice" || expected != Answer::No);
     }
     assert!(!standing(&Requester::named("alice"), settings()).is_unlimited());
     let enforced = owned(settings(), "BucketOwnerEnforced");
