@@ -2,6 +2,9 @@
 
 use crate::world::{Reply, World};
 
+/// Gives an object to the owner of its bucket.
+const GIVEN: Option<&str> = Some("bucket-owner-full-control");
+
 async fn world() -> (World, [String; 2]) {
     let world = World::new();
     let ids = [world.tenant("red", "RED").await, world.tenant("blue", "BLUE").await];
@@ -36,7 +39,6 @@ async fn owner(world: &World, target: &str) -> String {
 #[tokio::test]
 async fn controls_say_whose_objects_are() {
     let (world, [red, blue]) = world().await;
-    const GIVEN: Option<&str> = Some("bucket-owner-full-control");
     for (kind, plain, given) in [
         ("ObjectWriter", &blue, &blue),
         ("BucketOwnerPreferred", &blue, &red),
