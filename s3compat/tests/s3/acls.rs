@@ -306,7 +306,7 @@ async fn a_bucket_is_made_with_its_list() {
     let again = [("x-amz-acl", "public-read")];
     put_with(&world, ("RED", "/bkt"), &again).await.refused(409, "BucketAlreadyExists");
     put_with(&world, ("RED", "/open"), &again).await.refused(409, "BucketAlreadyOwnedByYou");
-    by(&world, "RED", "PUT", "/bkt").await.refused(409, "BucketAlreadyOwnedByYou");
+    put_with(&world, ("RED", "/bkt"), &[]).await.refused(409, "BucketAlreadyOwnedByYou");
     let enforced = [("x-amz-object-ownership", "BucketOwnerEnforced"), again[0]];
     let refused = put_with(&world, ("RED", "/other"), &enforced).await;
     refused.refused(400, "InvalidBucketAclWithObjectOwnership");
