@@ -331,6 +331,8 @@ pub struct UploadInfo {
     pub initiated_ms: u64,
     /// Storage class as it was sent.
     pub storage_class: Option<String>,
+    /// What will be set about the object.
+    pub marks: Marks,
     /// The checksum that was announced.
     pub checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
 }

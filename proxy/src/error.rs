@@ -93,6 +93,9 @@ pub enum Error {
     /// An argument of the request makes no sense.
     #[error("{0}")]
     InvalidArgument(String),
+    /// The session's guard doesn't admit it.
+    #[error("access denied")]
+    AccessDenied,
     /// There is no such tenant, user or access key.
     #[error("{0}")]
     NoSuchAccount(String),

@@ -78,6 +78,7 @@ fn info(upload: Upload) -> UploadInfo {
         id: upload.id,
         initiated_ms: upload.initiated_ms,
         storage_class: upload.attributes.storage_class,
+        marks: upload.attributes.marks,
         checksum: upload.checksum,
     }
 }

@@ -51,6 +51,7 @@ impl Inner {
                 if known.versioning().state.keeps_versions() {
                     object.version.get_or_insert(Version::UNVERSIONED);
                 }
+                self.admit(&object)?;
                 Ok(Found { object: object.into(), stamp, inline })
             }
             entry => Err(no_object(entry.as_ref(), version)),

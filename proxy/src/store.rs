@@ -20,6 +20,7 @@ use crate::bucket::BucketCache;
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Health};
+use crate::guard::Guard;
 use crate::index::Contended;
 use crate::latch::Latches;
 use crate::manifests::Manifests;
@@ -68,7 +69,9 @@ pub(crate) struct Inner {
     /// The rings as they were when it began.
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) ask: Ask,
-    given: Mutex<Given>,
+    /// Asked about the objects that are read.
+    pub(crate) guard: Option<Arc<dyn Guard>>,
+    given: Arc<Mutex<Given>>,
 }
 
 impl Deref for Inner {
@@ -101,7 +104,7 @@ impl Shared {
 impl Inner {
     fn new(shared: Arc<Shared>, ask: Ask) -> Self {
         let cluster = shared.cluster();
-        Self { shared, cluster, ask, given: Mutex::new(Given::Quorum) }
+        Self { shared, cluster, ask, guard: None, given: Arc::new(Mutex::new(Given::Quorum)) }
     }
 
     /// What is asked of an operation in a bucket.
@@ -172,6 +175,19 @@ impl ObjectStore {
     pub fn session(&self, ask: Ask) -> Session {
         let inner = Arc::new(Inner::new(self.shared.clone(), ask));
         Session(Self { shared: self.shared.clone(), bound: Some(inner) })
+    }
+
+    /// The same with a guard before the objects that are read.
+    pub(crate) fn guarded(&self, guard: Arc<dyn Guard>) -> Self {
+        let inner = self.inner();
+        let inner = Inner {
+            shared: inner.shared.clone(),
+            cluster: inner.cluster.clone(),
+            ask: inner.ask,
+            guard: Some(guard),
+            given: inner.given.clone(),
+        };
+        Self { shared: self.shared.clone(), bound: Some(Arc::new(inner)) }
     }
 
     /// The operation that begins here, or that of the session.

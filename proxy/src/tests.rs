@@ -15,6 +15,7 @@ mod late_parts;
 mod levels;
 mod listing;
 mod lists;
+mod marks;
 mod moving;
 mod multipart;
 mod nodes;

@@ -48,6 +48,7 @@ fn request_error(error: &Error) -> S3Error {
         Error::DeleteMarker { version, modified_ms, was_asked_for } => {
             delete_marker(*version, *modified_ms, *was_asked_for)
         }
+        Error::AccessDenied => s3_error!(AccessDenied, "Access Denied"),
         Error::NoSuchUpload => s3_error!(
             NoSuchUpload,
             "The specified upload does not exist. It may have been aborted or completed."
@@ -236,6 +237,7 @@ mod tests {
             (marker(false), 404, "NoSuchKey"),
             (marker(true), 405, "MethodNotAllowed"),
             (Error::NoSuchUpload, 404, "NoSuchUpload"),
+            (Error::AccessDenied, 403, "AccessDenied"),
             (Error::BucketExists { owner: "x".into() }, 409, "BucketAlreadyExists"),
             (Error::BucketNotEmpty, 409, "BucketNotEmpty"),
             (Error::PreconditionFailed("If-Match"), 412, "PreconditionFailed"),

@@ -72,6 +72,37 @@ impl ObjectStore {
     }
 }
 
+impl ObjectStore {
+    /// Whether there is a tenant with a canonical id, by a quorum.
+    ///
+    /// # Errors
+    /// When no quorum answers.
+    pub async fn has_owner(&self, canonical_id: &str) -> Result<bool> {
+        if !is_name(canonical_id) {
+            return Ok(false);
+        }
+        Ok(self.document::<TenantOf>(canonical_id).await?.is_some())
+    }
+
+    /// The canonical id of the tenant that is called by an e-mail address, by a quorum.
+    ///
+    /// # Errors
+    /// When no quorum answers.
+    pub async fn owner_called(&self, address: &str) -> Result<Option<String>> {
+        if !is_name(address) || !address.contains('@') {
+            return Ok(None);
+        }
+        let tenant: Option<Tenant> = self.document(address).await?;
+        Ok(tenant.map(|tenant| tenant.canonical_id))
+    }
+}
+
+/// Whether something could be a name or an id: what can't is asked nobody about.
+fn is_name(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'/';
+    (1..=128).contains(&text.len()) && text.bytes().all(is_plain)
+}
+
 /// Owners that are remembered at once.
 const OWNERS_MAX: usize = 10_000;
 const OWNERS_KEPT_FOR: Duration = Duration::from_mins(1);

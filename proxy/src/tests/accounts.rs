@@ -79,6 +79,10 @@ async fn a_name_is_given_to_one_tenant() {
     let name = harness.store.owner_name(&made[0].canonical_id).await;
     assert_eq!(*name, *made[0].display_name);
     assert_eq!(*harness.store.owner_name("nobody").await, *"nobody");
+    assert!(harness.store.has_owner(&made[0].canonical_id).await.unwrap());
+    for nobody in ["nobody", "", "a/b", &"x".repeat(2000)] {
+        assert!(!harness.store.has_owner(nobody).await.unwrap(), "{nobody}");
+    }
     for name in ["", "root", "a/b"] {
         let refused = desk.create_tenant(name, None, Vec::new()).await;
         assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{name}");

@@ -167,6 +167,7 @@ async fn copies() {
             tags: None,
             marks: Marks::default(),
             storage_class: None,
+            marks: martlet_protocol::entry::Marks::default(),
             checksum: None,
             conditions: WriteConditions::default(),
         };

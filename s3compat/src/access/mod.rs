@@ -1,4 +1,5 @@
-//! Who may do what, by a bucket's policy. Values in, values out: nothing here does I/O.
+//! Who may do what, by a bucket's policy and by access control lists. Values in, values out: nothing
+//! here does I/O.
 //!
 //! ```text
 //! document ─▶ Policy ─┐
@@ -11,16 +12,19 @@
 //! * `glob`: texts with wildcards, without recursion.
 //! * `context`: what is known of a request, under the names that conditions ask for.
 //! * `operations`: which actions each operation of the door's table is.
+//! * `acl`: lists of grants; `grants`: what of a list each action asks for.
 //!
 //! Invariants:
 //! * A document is refused unless all of it can be evaluated, so that no condition is ever
 //!   ignored.
-//! * Deny wins, then Allow; nothing else opens anything.
+//! * Deny wins, then Allow, then what lists grant; nothing else opens anything.
 
+mod acl;
 mod action;
 mod condition;
 mod context;
 mod glob;
+mod grants;
 mod json;
 mod key;
 mod operations;
@@ -32,8 +36,10 @@ mod template;
 
 use std::borrow::Cow;
 
+pub(crate) use acl::{Acl, GRANTS_MAX, Grant, Grantee, Permission};
 pub(crate) use action::{Action, Scope};
 pub(crate) use context::Context;
+pub(crate) use grants::Granted;
 pub(crate) use operations::{Case, actions};
 pub(crate) use policy::{Policy, Verdict};
 pub(crate) use principal::Requester;

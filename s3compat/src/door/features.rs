@@ -7,6 +7,7 @@ use crate::auth::{Refusal, single_header};
 
 /// `x-amz-*` headers that are understood, whatever they say.
 const KNOWN: &[&str] = &[
+    "x-amz-acl",
     "x-amz-bucket-object-lock-enabled",
     "x-amz-bypass-governance-retention",
     "x-amz-cf-id",
@@ -28,6 +29,11 @@ const KNOWN: &[&str] = &[
     "x-amz-copy-source-range",
     "x-amz-date",
     "x-amz-decoded-content-length",
+    "x-amz-grant-full-control",
+    "x-amz-grant-read",
+    "x-amz-grant-read-acp",
+    "x-amz-grant-write",
+    "x-amz-grant-write-acp",
     "x-amz-max-parts",
     "x-amz-metadata-directive",
     "x-amz-mp-object-size",
@@ -49,8 +55,6 @@ const KNOWN: &[&str] = &[
 
 /// Headers that are understood as long as they ask for what is so anyway.
 const KNOWN_VALUES: &[(&str, &str)] = &[
-    ("x-amz-acl", "bucket-owner-full-control"),
-    ("x-amz-acl", "private"),
     ("x-amz-api-version", "2006-03-01"),
     // Nothing is ever being restored here.
     ("x-amz-optional-object-attributes", "RestoreStatus"),
@@ -137,8 +141,6 @@ mod tests {
             ("x-amz-server-side-encryption", "AES256"),
             ("x-amz-server-side-encryption-customer-key", "a2V5"),
             ("x-amz-copy-source-server-side-encryption-customer-key", "a2V5"),
-            ("x-amz-acl", "public-read"),
-            ("x-amz-grant-read", "id=1"),
             ("x-amz-bucket-object-lock-token", "t"),
             ("x-amz-mfa", "1 2"),
             ("x-amz-api-version", "1970-01-01"),
@@ -153,8 +155,8 @@ mod tests {
     #[test]
     fn what_is_there_passes() {
         for (name, value) in [
-            ("x-amz-acl", "private"),
-            ("x-amz-acl", "bucket-owner-full-control"),
+            ("x-amz-acl", "public-read"),
+            ("x-amz-grant-read", "id=1"),
             ("x-amz-api-version", "2006-03-01"),
             ("x-amz-optional-object-attributes", "RestoreStatus"),
             ("x-amz-meta-anything", "1"),

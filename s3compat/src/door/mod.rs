@@ -11,6 +11,7 @@
 //! * `host`: which bucket a `Host` header names.
 //! * `table`: the closed table of method × kind of path → allowed query keys. What is not in it
 //!   answers NotImplemented; nothing falls through to another operation.
+//! * `expect`: what becomes of a connection whose client waits with its body.
 //! * `features`: the headers that ask for what isn't there yet.
 //! * `form`: uploads by HTML form, each made into the PUT that it stands for.
 //! * `xml`: the shape of XML bodies: bounded, shallow, without DOCTYPE, CDATA or entities.
@@ -23,6 +24,7 @@
 mod checksum;
 mod config;
 mod cors;
+mod expect;
 mod features;
 mod form;
 mod host;

@@ -18,6 +18,7 @@ use tower::ServiceExt;
 
 use super::config::DoorConfig;
 use super::cors::{CorsRules, Crossing};
+use super::expect;
 use super::form::FormReply;
 use super::prepare::Gate;
 use super::reply::{Asked, Stamper};
@@ -99,6 +100,7 @@ where
     {
         let shared = &*self.shared;
         let crossing = shared.crossing(&request);
+        let (request, waiting) = expect::watch(request);
         let mut response = match shared.gate.prepare(request, asked.id).await {
             Ok(mut request) => {
                 let form = request.extensions_mut().remove::<FormReply>();
@@ -124,6 +126,7 @@ where
             let headers = with_request(asked.id.header(), crossing.headers(rules)).await;
             response.headers_mut().extend(headers);
         }
+        waiting.end(response.headers_mut());
         response
     }
 }

@@ -1,24 +1,26 @@
 //! Who may do what: the owner of a bucket everything that its policy doesn't deny, others what its
-//! policy allows.
+//! policy allows or an access control list grants.
 //!
 //! s3s asks here before each operation. What is decided then needs the request's head alone; two
 //! operations name more in their bodies, and ask again: `PutObjectTagging` its tags, `DeleteObjects`
-//! its keys. Copies ask again for their source.
+//! its keys. Copies ask again for their source. What an object's list has to grant is asked of it by
+//! the session, when the object is read.
 
 use std::sync::Arc;
 
 use martlet_protocol::Clock;
-use martlet_proxy::ObjectStore;
+use martlet_proxy::{Guard, ObjectStore};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{PutObjectLegalHoldInput, PutObjectRetentionInput, PutObjectTaggingInput};
-use s3s::{S3Error, S3Request, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, s3_error};
 
 use super::asked::{self, Asked};
 use super::lock::{legal_hold, retention};
-use super::rights::{Rights, Standing};
+use super::rights::Rights;
 use super::session;
-use crate::access::{Action, Context, Requester, Scope, actions};
+use super::standing::Standing;
+use crate::access::{Action, Case, Context, Requester, Scope, actions};
 use crate::auth::Identity;
 use crate::door::Operation;
 use crate::errors::s3_error;
@@ -66,8 +68,10 @@ impl S3Access for ByPolicy {
         }
         // What nobody will be asked about need not be known. Copies ask another bucket, too.
         if standing.is_unlimited() && !context.headers().contains_key(COPY_SOURCE) {
+            let actions = actions(&operation, Case::default()).ok_or_else(denied)?;
             let rights = Rights::new(store, requester, standing, Context::default());
-            context.extensions_mut().insert(rights);
+            let guard = rights.guard(&actions);
+            enter(context, rights, guard);
             return Ok(());
         }
         let asked = Asked {
@@ -76,21 +80,23 @@ impl S3Access for ByPolicy {
             query: context.uri().query().unwrap_or_default(),
         };
         let actions = actions(&operation, asked.case()?).ok_or_else(denied)?;
+        if !standing.may_ever(&requester, &actions) {
+            return Err(denied());
+        }
         let mut known = asked.context(self.clock.now_ms())?;
         asked::add_requester(&mut known, &requester);
         asked::add_extensions(&mut known, context.extensions_mut());
         let rights = Rights::new(store, requester, standing, known);
-        context.extensions_mut().insert(rights.clone());
-        if JUDGED_BY_BODY.contains(&operation.as_str()) {
-            return Ok(());
-        }
         let is_by_key = actions.iter().any(|action| action.scope() == Scope::Object);
-        match key {
+        let guard = match key {
+            _ if JUDGED_BY_BODY.contains(&operation.as_str()) => None,
             // The keys are in the body.
-            None if is_by_key && operation == "DeleteObjects" => Ok(()),
-            None if is_by_key => Err(denied()),
-            key => rights.check(&actions, key.as_deref()).await,
-        }
+            None if is_by_key && operation == "DeleteObjects" => None,
+            None if is_by_key => return Err(denied()),
+            key => rights.check_but_object(&actions, key.as_deref()).await?,
+        };
+        enter(context, rights, guard);
+        Ok(())
     }
 
     async fn put_object_retention(
@@ -137,6 +143,16 @@ fn actions_of<T>(request: &S3Request<T>, operation: &str) -> S3Result<Vec<Action
     actions(operation, case).ok_or_else(denied)
 }
 
+/// Lets a request go on, with its rights.
+fn enter(context: &mut S3AccessContext<'_>, mut rights: Rights, guard: Option<Arc<dyn Guard>>) {
+    let extensions = context.extensions_mut();
+    rights.is_guarded = guard.is_some();
+    if let Some(guard) = guard {
+        extensions.insert(rights.session().guarded(guard));
+    }
+    extensions.insert(rights);
+}
+
 /// Asks for somebody in particular, whose role lets it do this.
 fn named(context: &mut S3AccessContext<'_>, action: Action) -> S3Result<()> {
     let requester = requester(context)?;
@@ -162,21 +178,14 @@ fn requester(context: &mut S3AccessContext<'_>) -> S3Result<Requester> {
 /// What somebody who may not list a bucket is told of a key that isn't there: no more than of one
 /// that is.
 pub(super) async fn conceal<T>(rights: Option<Rights>, outcome: S3Result<T>) -> S3Result<T> {
-    match (rights, outcome) {
-        (Some(rights), Err(error))
-            if matches!(
-                error.code(),
-                s3s::S3ErrorCode::NoSuchKey | s3s::S3ErrorCode::NoSuchVersion
-            ) =>
-        {
-            if rights.may_list().await? {
-                Err(error)
-            } else {
-                Err(denied())
-            }
-        }
-        (_, outcome) => outcome,
-    }
+    let (Some(rights), Err(error)) = (rights, &outcome) else { return outcome };
+    let is_telling = match error.code() {
+        S3ErrorCode::NoSuchKey | S3ErrorCode::NoSuchVersion => true,
+        // A delete marker has no list to ask.
+        S3ErrorCode::MethodNotAllowed => rights.is_guarded,
+        _ => false,
+    };
+    if is_telling && !rights.may_list().await? { Err(denied()) } else { outcome }
 }
 
 /// 403.

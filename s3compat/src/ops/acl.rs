@@ -1,88 +1,70 @@
-//! Access control lists, as far as there is one: the owner of a bucket may do everything, and nobody
-//! else anything. `GetBucketAcl`, `GetObjectAcl`; `PutBucketAcl` and `PutObjectAcl` take that list and
-//! no other.
+//! Access control lists: `GetBucketAcl`, `PutBucketAcl`, `GetObjectAcl`, `PutObjectAcl`, and the lists
+//! that buckets and objects have from their beginning.
+//!
+//! ```text
+//! headers, document ─▶ asked ─▶ wanted ─▶ list ─▶ a bucket's setting, an object's mark
+//! ```
+//!
+//! * `asked`, `canned`: what a request says; `names`: whom it means.
+//! * `wanted`: a list that only lacks whose it will be; `fresh`: that of what is being made.
+//! * `control`: what a bucket's settings say about all lists in it.
+//!
+//! What is its bucket owner's alone bears no list. No list makes anything anybody else's.
 
-use http::StatusCode;
-use martlet_proxy::{ObjectName, ReadConditions, Selection};
+mod asked;
+mod canned;
+mod control;
+mod fresh;
+mod names;
+mod wanted;
+
+use martlet_protocol::entry::{Marks, Object};
+use martlet_protocol::{Setting, Settings};
+use martlet_proxy::{Error, ReadConditions, Selection};
 use s3s::dto::{
-    AccessControlPolicy, BucketCannedACL, GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput,
-    GetObjectAclOutput, Grant, Grantee, ObjectCannedACL, Owner, Permission, PutBucketAclInput,
-    PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput, Type,
+    GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput, GetObjectAclOutput,
+    PutBucketAclInput, PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result};
 
+pub(super) use self::asked::GRANTS;
+pub(super) use self::control::{Control, Ownership, bucket_has_list};
+pub(super) use self::names::Owners;
+
+use self::asked::Asked;
+use self::control::not_supported;
+use self::fresh::mark;
+use self::wanted::Wanted;
+use super::access::denied;
+use super::guard::list_of;
+use super::rights::Rights;
 use super::versions::named;
-use super::{Operations, lenient, wire_owner};
-use crate::errors::{custom, s3_error};
-
-const PRIVATE: &str = "private";
-const OWNER_FULL_CONTROL: &str = "bucket-owner-full-control";
-
-/// The one list that there is.
-fn grants(owner: &Owner) -> Vec<Grant> {
-    let grantee = Grantee {
-        display_name: owner.display_name.clone(),
-        email_address: None,
-        id: owner.id.clone(),
-        type_: Type::from_static(Type::CANONICAL_USER),
-        uri: None,
-    };
-    let permission = Some(Permission::from_static(Permission::FULL_CONTROL));
-    vec![Grant { grantee: Some(grantee), permission }]
-}
-
-/// Refuses every list but that one.
-fn check(owner: &str, canned: Option<&str>, list: Option<&AccessControlPolicy>) -> S3Result<()> {
-    match (canned, list) {
-        (None, None) => Err(custom(
-            "MissingSecurityHeader",
-            "Your request was missing a required header: x-amz-acl",
-            StatusCode::BAD_REQUEST,
-        )),
-        (Some(_), Some(_)) => Err(custom(
-            "UnexpectedContent",
-            "This request does not support content",
-            StatusCode::BAD_REQUEST,
-        )),
-        (Some(PRIVATE | OWNER_FULL_CONTROL), None) => Ok(()),
-        (None, Some(list)) if is_private(owner, list) => Ok(()),
-        _ => Err(s3_error!(NotImplemented, "Grants to others are not implemented")),
-    }
-}
-
-fn is_private(owner: &str, list: &AccessControlPolicy) -> bool {
-    let [Grant { grantee: Some(grantee), permission: Some(permission) }] =
-        list.grants.as_deref().unwrap_or_default()
-    else {
-        return false;
-    };
-    let is_owner = |id: Option<&String>| id.is_none_or(|id| id == owner);
-    permission.as_str() == Permission::FULL_CONTROL
-        && grantee.type_.as_str() == Type::CANONICAL_USER
-        && grantee.id.as_deref() == Some(owner)
-        && is_owner(list.owner.as_ref().and_then(|owner| owner.id.as_ref()))
-}
+use super::{Operations, lenient};
+use crate::access::Acl;
+use crate::errors::s3_error;
 
 impl Operations {
-    async fn bucket_owner(&self, bucket: &str) -> S3Result<String> {
-        Ok(self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone())
-    }
-
-    /// Refuses where there is no such object.
-    async fn check_object(&self, bucket: &str, name: ObjectName<'_>) -> S3Result<()> {
-        let conditions = ReadConditions::default();
-        let read = self.store.head(bucket, name, Selection::Whole, &conditions).await;
-        read.map(drop).map_err(s3_error)
+    /// The owners of what is in a bucket.
+    pub(super) async fn owners_in(&self, bucket: &str) -> S3Result<Owners> {
+        let bucket = self.store.bucket(bucket).await.map_err(s3_error)?;
+        let is_enforced = Control::of(&bucket.settings).is_enforced();
+        Ok(Owners::new(&self.store, &bucket.owner, is_enforced).await)
     }
 
     pub(super) async fn get_bucket_acl(
         &self,
         request: S3Request<GetBucketAclInput>,
     ) -> S3Result<S3Response<GetBucketAclOutput>> {
-        let owner = self.bucket_owner(&request.input.bucket).await?;
-        let owner = wire_owner(&self.store, &owner).await;
-        let (grants, owner) = (Some(grants(&owner)), Some(owner));
-        Ok(S3Response::new(GetBucketAclOutput { grants, owner }))
+        let name = &request.input.bucket;
+        let settings = self.store.bucket_settings(name).await.map_err(s3_error)?;
+        let owner = self.store.bucket(name).await.map_err(s3_error)?.owner.clone();
+        let is_enforced = Control::of(&settings).is_enforced();
+        let document = settings.get(Setting::Acl).filter(|_| !is_enforced);
+        let acl =
+            document.map_or_else(|| Acl::private(&owner), |document| Acl::decode(document, &owner));
+        let mut owners = Owners::new(&self.store, &owner, is_enforced).await;
+        let (owner, grants) = owners.write(&acl).await;
+        Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants), owner: Some(owner) }))
     }
 
     pub(super) async fn put_bucket_acl(
@@ -90,11 +72,28 @@ impl Operations {
         mut request: S3Request<PutBucketAclInput>,
     ) -> S3Result<S3Response<PutBucketAclOutput>> {
         lenient(&mut request).refuse_conditions()?;
-        let input = request.input;
-        let owner = self.bucket_owner(&input.bucket).await?;
-        let canned = input.acl.as_ref().map(BucketCannedACL::as_str);
-        check(&owner, canned, input.access_control_policy.as_ref())?;
-        Ok(S3Response::new(PutBucketAclOutput {}))
+        let PutBucketAclInput { bucket, access_control_policy: document, .. } = request.input;
+        let owner = self.store.bucket(&bucket).await.map_err(s3_error)?.owner.clone();
+        let asked = Asked::of(&request.headers, document)?;
+        let wanted = Wanted::resolve(&self.store, asked, &[&owner]).await?;
+        let acl = wanted.list_of_bucket(&owner).ok_or_else(denied)?;
+        let mut refusal = None;
+        let put = |settings: &mut Settings| {
+            let control = Control::of(settings);
+            refusal = if control.is_enforced() {
+                Some(not_supported())
+            } else {
+                (control.blocks_public && acl.is_public()).then(denied)
+            };
+            if refusal.is_none() && acl.is_private() {
+                settings.remove(Setting::Acl);
+            } else if refusal.is_none() {
+                settings.set(Setting::Acl, acl.encode())?;
+            }
+            Ok(())
+        };
+        self.store.change_bucket_settings(&bucket, put).await.map_err(s3_error)?;
+        refusal.map_or_else(|| Ok(S3Response::new(PutBucketAclOutput {})), Err)
     }
 
     pub(super) async fn get_object_acl(
@@ -103,10 +102,16 @@ impl Operations {
     ) -> S3Result<S3Response<GetObjectAclOutput>> {
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
-        let owner = self.bucket_owner(&input.bucket).await?;
-        self.check_object(&input.bucket, name).await?;
-        let owner = wire_owner(&self.store, &owner).await;
-        let (grants, owner) = (Some(grants(&owner)), Some(owner));
+        let conditions = ReadConditions::default();
+        let read = self.store.head(&input.bucket, name, Selection::Whole, &conditions).await;
+        let marks = &read.map_err(s3_error)?.object.attributes.marks;
+        let bucket = self.store.bucket(&input.bucket).await.map_err(s3_error)?;
+        let is_enforced = Control::of(&bucket.settings).is_enforced();
+        let acl = list_of(marks, &bucket.owner).filter(|_| !is_enforced);
+        let acl = acl.unwrap_or_else(|| Acl::private(&bucket.owner));
+        let mut owners = Owners::new(&self.store, &bucket.owner, is_enforced).await;
+        let (owner, grants) = owners.write(&acl).await;
+        let (grants, owner) = (Some(grants), Some(owner));
         Ok(S3Response::new(GetObjectAclOutput { grants, owner, request_charged: None }))
     }
 
@@ -115,54 +120,27 @@ impl Operations {
         mut request: S3Request<PutObjectAclInput>,
     ) -> S3Result<S3Response<PutObjectAclOutput>> {
         lenient(&mut request).refuse_conditions()?;
+        let standing = Rights::find(&request.extensions)?.standing();
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
-        let owner = self.bucket_owner(&input.bucket).await?;
-        self.check_object(&input.bucket, name).await?;
-        let canned = input.acl.as_ref().map(ObjectCannedACL::as_str);
-        check(&owner, canned, input.access_control_policy.as_ref())?;
-        Ok(S3Response::new(PutObjectAclOutput::default()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn owner(id: &str) -> Owner {
-        Owner { id: Some(id.to_owned()), display_name: Some(format!("{id} by name")) }
-    }
-
-    fn list(owner_id: &str, grants: Vec<Grant>) -> AccessControlPolicy {
-        AccessControlPolicy { grants: Some(grants), owner: Some(owner(owner_id)) }
-    }
-
-    #[test]
-    fn the_list_that_there_is_can_be_set_again() {
-        check("me", Some("private"), None).unwrap();
-        check("me", Some("bucket-owner-full-control"), None).unwrap();
-        check("me", None, Some(&list("me", grants(&owner("me"))))).unwrap();
-    }
-
-    #[test]
-    fn every_other_list_is_refused() {
-        let code = |canned, list: Option<AccessControlPolicy>| {
-            check("me", canned, list.as_ref()).unwrap_err().code().as_str().to_owned()
-        };
-        assert_eq!(code(None, None), "MissingSecurityHeader");
-        assert_eq!(
-            code(Some("private"), Some(list("me", grants(&owner("me"))))),
-            "UnexpectedContent"
-        );
-        assert_eq!(code(Some("public-read"), None), "NotImplemented");
-        let mut read = grants(&owner("me"));
-        read[0].permission = Some(Permission::from_static(Permission::READ));
-        let mut group = grants(&owner("me"));
-        group[0].grantee.as_mut().unwrap().type_ = Type::from_static(Type::GROUP);
-        let both = [grants(&owner("me")), grants(&owner("you"))].concat();
-        for other in [read, group, both, grants(&owner("you")), Vec::new()] {
-            assert_eq!(code(None, Some(list("me", other.clone()))), "NotImplemented", "{other:?}");
+        let asked = Asked::of(&request.headers, input.access_control_policy)?;
+        if standing.control.is_enforced() {
+            return Err(not_supported());
         }
-        assert_eq!(code(None, Some(list("you", grants(&owner("me"))))), "NotImplemented");
+        let bucket_owner = &*standing.owner;
+        let wanted = Wanted::resolve(&self.store, asked, &[bucket_owner]).await?;
+        let put = |object: &Object, marks: &mut Marks| {
+            let before = list_of(&object.attributes.marks, bucket_owner);
+            let owner = before.as_ref().map_or(bucket_owner, |acl| &acl.owner);
+            let acl = wanted.list(owner, bucket_owner).ok_or(Error::AccessDenied)?;
+            if acl.is_public() && standing.control.blocks_public {
+                return Err(Error::AccessDenied);
+            }
+            mark(marks, &acl, bucket_owner);
+            Ok(())
+        };
+        let changed = self.store.change_marks(&input.bucket, name, put).await;
+        changed.map_err(s3_error)?;
+        Ok(S3Response::new(PutObjectAclOutput::default()))
     }
 }

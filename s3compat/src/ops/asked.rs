@@ -9,6 +9,7 @@ use s3s::S3Result;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use super::acl::GRANTS;
 use crate::access::{Case, Context, Requester};
 use crate::attributes::tags_of;
 use crate::auth::{Mechanism, Query};
@@ -42,7 +43,8 @@ impl<'a> Asked<'a> {
         Ok(Case {
             names_version: query.get("versionId").is_some(),
             sets_tags: self.new_tags()?.is_some_and(|tags| !tags.is_empty()),
-            sets_acl: acl.is_some_and(|acl| !PLAIN_ACLS.contains(&acl)),
+            sets_acl: acl.is_some_and(|acl| !PLAIN_ACLS.contains(&acl))
+                || GRANTS.iter().any(|(name, _)| self.headers.contains_key(*name)),
             sets_retention: self.header("x-amz-object-lock-mode").is_some()
                 || self.header("x-amz-object-lock-retain-until-date").is_some(),
             sets_legal_hold: self.header("x-amz-object-lock-legal-hold").is_some(),
@@ -186,6 +188,7 @@ mod tests {
         assert!(case("CopyObject", &[tags, ("x-amz-tagging-directive", "REPLACE")]).sets_tags);
         assert!(case("PutObject", &[("x-amz-acl", "public-read")]).sets_acl);
         assert!(!case("PutObject", &[("x-amz-acl", "private")]).sets_acl);
+        assert!(case("PutObject", &[("x-amz-grant-write-acp", "id=1")]).sets_acl);
         assert!(case("PutObject", &[("x-amz-object-lock-mode", "GOVERNANCE")]).sets_retention);
         let bypass = ("x-amz-bypass-governance-retention", "True");
         assert!(case("DeleteObject", &[bypass]).bypasses_governance);

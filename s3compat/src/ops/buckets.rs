@@ -58,6 +58,8 @@ impl Operations {
         if input.object_lock_enabled_for_bucket == Some(true) {
             lock_from_the_beginning(&mut settings).map_err(s3_error)?;
         }
+        self.set_new_list(&owner, &request.headers, &mut settings).await?;
+        let list = settings.get(Setting::Acl).map(<[u8]>::to_vec);
         let index_shards = INDEX_SHARDS_DEFAULT;
         let new = NewBucket { owner: owner.clone(), index_shards, policy, settings };
         match self.store.create_bucket(&input.bucket, new).await {
@@ -66,10 +68,18 @@ impl Operations {
                 let headers = self.policy_header(&bucket);
                 Ok(S3Response::with_headers(CreateBucketOutput { location }, headers))
             }
-            Err(Error::BucketExists { owner: holder }) if holder == owner => Err(s3_error!(
-                BucketAlreadyOwnedByYou,
-                "Your previous request to create the named bucket succeeded and you already own it."
-            )),
+            Err(Error::BucketExists { owner: holder }) if holder == owner => {
+                let before = self.store.bucket_setting(&input.bucket, Setting::Acl).await;
+                // It would be another bucket, by another list.
+                if before.map_err(s3_error)? != list {
+                    return Err(s3_error(Error::BucketExists { owner }));
+                }
+                Err(s3_error!(
+                    BucketAlreadyOwnedByYou,
+                    "Your previous request to create the named bucket succeeded and you already \
+                     own it."
+                ))
+            }
             Err(error) => Err(s3_error(error)),
         }
     }

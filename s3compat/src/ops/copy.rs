@@ -37,13 +37,15 @@ impl Operations {
         let new_tags = replaces(directive, "x-amz-tagging-directive")?;
         let tags_to = (!new_tags).then_some(input.key.as_str());
         let from = ObjectName { key: &source.1, version: source_version };
-        rights.check_source((&source.0, from), tags_to).await?;
+        let guard = rights.check_source((&source.0, from), tags_to).await?;
+        let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let onto_itself =
             source.0 == input.bucket && source.1 == input.key && source_version.is_none();
         check_purpose(headers, onto_itself, new_metadata)?;
         let attributes = from_request(headers, input.metadata, &lenient)?;
         let mut marks = Marks::default();
         lock::from_request(headers)?.write(&mut marks);
+        self.mark_owner(rights, headers, &mut marks).await?;
         let copy = CopyObject {
             source,
             source_version,
@@ -55,7 +57,7 @@ impl Operations {
             checksum: checksums::asked(headers)?,
             conditions: lenient.write_conditions()?,
         };
-        let written = self.store.copy(&input.bucket, &input.key, copy).await.map_err(s3_error)?;
+        let written = store.copy(&input.bucket, &input.key, copy).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let output = CopyObjectOutput {
             copy_object_result: Some(copy_result(&written)),

@@ -9,8 +9,9 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 
+use super::acl::Owners;
 use super::encoding::Encoding;
-use super::{Operations, limit, wire_count, wire_owner, wire_size};
+use super::{Operations, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
@@ -22,7 +23,7 @@ struct Asked {
     delimiter: Option<String>,
     after: Option<String>,
     limit: usize,
-    owner: Option<Owner>,
+    owners: Option<Owners>,
     encoding: Encoding,
 }
 
@@ -52,7 +53,7 @@ impl Operations {
                 delimiter: delimiter.clone(),
                 after: (!marker.is_empty()).then(|| marker.clone()),
                 limit,
-                owner: Some(self.owner_of(&input.bucket).await?),
+                owners: Some(self.owners_in(&input.bucket).await?),
                 encoding,
             })
             .await?;
@@ -87,8 +88,8 @@ impl Operations {
             None | Some("") => start_after.clone(),
             Some(token) => Some(self.open_token(&input.bucket, token)?),
         };
-        let owner = match input.fetch_owner {
-            Some(true) => Some(self.owner_of(&input.bucket).await?),
+        let owners = match input.fetch_owner {
+            Some(true) => Some(self.owners_in(&input.bucket).await?),
             _ => None,
         };
         let asked = Asked {
@@ -97,7 +98,7 @@ impl Operations {
             delimiter: delimiter.clone(),
             after,
             limit,
-            owner,
+            owners,
             encoding,
         };
         let listed = self.listing(asked).await?;
@@ -119,14 +120,8 @@ impl Operations {
         }))
     }
 
-    /// The owner of a bucket, and of all that is in it.
-    pub(super) async fn owner_of(&self, bucket: &str) -> S3Result<Owner> {
-        let bucket = self.store.bucket(bucket).await.map_err(s3_error)?;
-        Ok(wire_owner(&self.store, &bucket.owner).await)
-    }
-
     async fn listing(&self, asked: Asked) -> S3Result<Listed> {
-        let Asked { bucket, prefix, delimiter, after, limit, owner, encoding } = asked;
+        let Asked { bucket, prefix, delimiter, after, limit, mut owners, encoding } = asked;
         if limit == 0 {
             // A page of nothing is never cut short: there would be no way to go on from it.
             self.store.bucket(&bucket).await.map_err(s3_error)?;
@@ -135,10 +130,14 @@ impl Operations {
         let list = ListObjects { prefix, delimiter, after, limit };
         let ObjectPage { objects, prefixes, next } =
             self.store.list(&bucket, list).await.map_err(s3_error)?;
-        let contents = objects
-            .into_iter()
-            .map(|(key, object)| wire_object(encoding.write(key), &object, owner.clone()))
-            .collect();
+        let mut contents = Vec::with_capacity(objects.len());
+        for (key, object) in objects {
+            let owner = match &mut owners {
+                Some(owners) => Some(owners.of(&object.attributes.marks).await),
+                None => None,
+            };
+            contents.push(wire_object(encoding.write(key), &object, owner));
+        }
         let common_prefixes = prefixes
             .into_iter()
             .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })

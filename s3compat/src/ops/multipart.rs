@@ -14,6 +14,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::encoding::path_of;
+use super::rights::Rights;
 use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
 use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
@@ -33,6 +34,8 @@ impl Operations {
         let checksum = checksums::of_upload(&request.headers)?;
         let mut attributes = from_request(&request.headers, input.metadata, &lenient)?;
         lock::from_request(&request.headers)?.write(&mut attributes.marks);
+        let rights = Rights::find(&request.extensions)?;
+        self.mark_owner(rights, &request.headers, &mut attributes.marks).await?;
         let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
         let upload =
             self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;

@@ -2,7 +2,7 @@
 //! `PutPublicAccessBlock`, `DeletePublicAccessBlock`, `GetBucketOwnershipControls`,
 //! `PutBucketOwnershipControls`, `DeleteBucketOwnershipControls`.
 
-use martlet_protocol::Setting;
+use martlet_protocol::{Setting, Settings};
 use s3s::dto::{
     DeleteBucketOwnershipControlsInput, DeleteBucketOwnershipControlsOutput,
     DeletePublicAccessBlockInput, DeletePublicAccessBlockOutput, GetBucketOwnershipControlsInput,
@@ -13,8 +13,10 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::settings::missing;
+use super::acl::{Control, bucket_has_list};
+use super::settings::{missing, to_document};
 use super::{Operations, lenient};
+use crate::errors::s3_error;
 
 /// What is not said is not blocked, and is said from then on.
 fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
@@ -103,7 +105,21 @@ impl Operations {
         lenient(&mut request).refuse_conditions()?;
         let input = request.input;
         one_rule(&input.ownership_controls)?;
-        self.set(&input.bucket, Setting::OwnershipControls, &input.ownership_controls).await?;
+        let document = to_document(&input.ownership_controls);
+        let mut has_list = false;
+        let put = |settings: &mut Settings| {
+            let mut after = settings.clone();
+            after.set(Setting::OwnershipControls, document.clone())?;
+            has_list = after.get(Setting::Acl).is_some() && Control::of(&after).is_enforced();
+            if !has_list {
+                *settings = after;
+            }
+            Ok(())
+        };
+        self.store.change_bucket_settings(&input.bucket, put).await.map_err(s3_error)?;
+        if has_list {
+            return Err(bucket_has_list());
+        }
         Ok(S3Response::new(PutBucketOwnershipControlsOutput {}))
     }
 
@@ -119,7 +135,7 @@ impl Operations {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::{from_document, to_document};
+    use super::super::settings::from_document;
     use super::*;
 
     fn controls(kinds: &[&'static str]) -> OwnershipControls {

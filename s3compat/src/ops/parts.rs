@@ -4,7 +4,7 @@ use martlet_protocol::entry::{
     Checksum, ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart,
 };
 use martlet_protocol::limits::LIST_KEYS_MAX;
-use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection};
+use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection, Session};
 use s3s::dto::{
     CopyPartResult, Initiator, ListPartsInput, ListPartsOutput, Part, UploadPartCopyInput,
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
@@ -54,12 +54,13 @@ impl Operations {
         let (source, source_version) = copy_source(input.copy_source)?;
         let rights = Rights::find(&request.extensions)?;
         let from = ObjectName { key: &source.1, version: source_version };
-        rights.check_source((&source.0, from), None).await?;
+        let guard = rights.check_source((&source.0, from), None).await?;
+        let store = guard.map_or_else(|| self.store.clone(), |guard| self.store.guarded(guard));
         let selection = copy_range(input.copy_source_range.as_deref())?;
-        self.check_copy_range((&source.0, from), selection).await?;
+        check_copy_range(&store, (&source.0, from), selection).await?;
         let source_conditions = lenient.source_conditions;
         let copy = CopyPart { source, source_version, source_conditions, selection };
-        let part = self.store.copy_part(&input.bucket, &input.key, upload, number, copy).await;
+        let part = store.copy_part(&input.bucket, &input.key, upload, number, copy).await;
         let part = part.map_err(s3_error)?;
         let mut result = CopyPartResult {
             e_tag: Some(wire_etag(part.etag)),
@@ -73,22 +74,6 @@ impl Operations {
             ..Default::default()
         };
         Ok(S3Response::new(output))
-    }
-
-    /// A read gives what there is of a range; a copy must find all of it.
-    async fn check_copy_range(
-        &self,
-        (bucket, name): (&str, ObjectName<'_>),
-        selection: Selection,
-    ) -> S3Result<()> {
-        let Selection::From { last: Some(last), .. } = selection else { return Ok(()) };
-        let unconditionally = ReadConditions::default();
-        let source = self.store.head(bucket, name, Selection::Whole, &unconditionally).await;
-        let size = source.map_err(s3_error)?.object.size;
-        if last < size {
-            return Ok(());
-        }
-        Err(s3_error(martlet_proxy::Error::InvalidRange { size }))
     }
 
     pub(super) async fn list_parts(
@@ -107,7 +92,7 @@ impl Operations {
         })?;
         let page = self.store.list_parts(&input.bucket, &input.key, upload, after, limit).await;
         let page = page.map_err(s3_error)?;
-        let owner = self.owner_of(&input.bucket).await?;
+        let owner = self.owners_in(&input.bucket).await?.of(&page.upload.marks).await;
         let last = page.parts.last().map_or(after, |(number, _)| *number);
         let checksum = page.upload.checksum;
         Ok(S3Response::new(ListPartsOutput {
@@ -116,7 +101,10 @@ impl Operations {
             upload_id: Some(input.upload_id),
             checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
             checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
-            initiator: Some(Initiator { id: owner.id.clone(), display_name: owner.id.clone() }),
+            initiator: Some(Initiator {
+                id: owner.id.clone(),
+                display_name: owner.display_name.clone(),
+            }),
             owner: Some(owner),
             is_truncated: Some(page.truncated),
             max_parts: Some(wire_count(limit)),
@@ -127,6 +115,22 @@ impl Operations {
             ..Default::default()
         }))
     }
+}
+
+/// A read gives what there is of a range; a copy must find all of it.
+async fn check_copy_range(
+    store: &Session,
+    (bucket, name): (&str, ObjectName<'_>),
+    selection: Selection,
+) -> S3Result<()> {
+    let Selection::From { last: Some(last), .. } = selection else { return Ok(()) };
+    let unconditionally = ReadConditions::default();
+    let source = store.head(bucket, name, Selection::Whole, &unconditionally).await;
+    let size = source.map_err(s3_error)?.object.size;
+    if last < size {
+        return Ok(());
+    }
+    Err(s3_error(martlet_proxy::Error::InvalidRange { size }))
 }
 
 fn wire_part(number: u32, part: &StoredPart) -> Part {

@@ -12,9 +12,10 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::access::denied;
+use super::acl::Control;
 use super::settings::{from_document, missing};
 use super::{Operations, lenient};
-use crate::access::Policy;
+use crate::access::{Acl, Policy};
 use crate::errors::{internal, s3_error};
 
 impl Operations {
@@ -69,20 +70,29 @@ impl Operations {
         Ok(S3Response::new(DeleteBucketPolicyOutput {}))
     }
 
-    /// A bucket without a policy is not public.
+    /// A bucket is public by its policy, or by grants that are not ignored.
     pub(super) async fn get_bucket_policy_status(
         &self,
         request: S3Request<GetBucketPolicyStatusInput>,
     ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
         let bucket = &request.input.bucket;
-        let document = self.store.bucket_setting(bucket, Setting::Policy).await;
-        let document = document.map_err(s3_error)?;
-        let policy = document.map(|document| Policy::parse(&document, bucket)).transpose();
+        let settings = self.store.bucket_settings(bucket).await.map_err(s3_error)?;
+        let document = settings.get(Setting::Policy);
+        let policy = document.map(|document| Policy::parse(document, bucket)).transpose();
         let policy = policy.map_err(|_| internal())?;
-        let is_public = Some(policy.is_some_and(|policy| policy.is_public()));
-        let policy_status = Some(PolicyStatus { is_public });
+        let is_public =
+            policy.is_some_and(|policy| policy.is_public()) || has_public_list(&settings);
+        let policy_status = Some(PolicyStatus { is_public: Some(is_public) });
         Ok(S3Response::new(GetBucketPolicyStatusOutput { policy_status }))
     }
+}
+
+/// Whether a bucket's list grants anything to everyone.
+fn has_public_list(settings: &Settings) -> bool {
+    let control = Control::of(settings);
+    let document = settings.get(Setting::Acl);
+    let document = document.filter(|_| !control.is_enforced() && !control.ignores_public);
+    document.is_some_and(|document| Acl::decode(document, "").is_public())
 }
 
 /// Whether a bucket takes no policy that lets in whoever comes.
@@ -96,7 +106,7 @@ pub(super) fn is_restricted(settings: &Settings) -> bool {
 }
 
 /// What a bucket's public access block says. One that can't be read blocks all.
-fn is_blocked(
+pub(super) fn is_blocked(
     settings: &Settings,
     said: impl Fn(&PublicAccessBlockConfiguration) -> Option<bool>,
 ) -> bool {

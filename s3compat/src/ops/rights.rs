@@ -1,97 +1,17 @@
 //! What a request may do, for as long as it lasts.
-//!
-//! Invariants:
-//! * A policy that can't be read opens nothing, and leaves its owner what repairs it.
-//! * Its owner can always read, replace and delete a policy, whatever it denies.
-//! * Where a bucket's public policy is restricted, it lets nobody in but the owner.
 
 use std::sync::Arc;
 
 use http::Extensions;
-use martlet_protocol::Setting;
-use martlet_protocol::entry::Bucket;
 use martlet_protocol::lock::Bypass;
-use martlet_proxy::{Error, ObjectName, ReadConditions, Selection, Session};
+use martlet_proxy::{Error, Guard, ObjectName, ReadConditions, Selection, Session};
 use s3s::S3Result;
 
 use super::access::denied;
-use super::policy::is_restricted;
-use crate::access::{Action, Context, Policy, Question, Requester, Scope, Verdict};
+use super::guard::ByList;
+use super::standing::{Answer, Standing};
+use crate::access::{Action, Context, Question, Requester, Scope};
 use crate::errors::s3_error;
-
-/// How somebody stands to a bucket.
-#[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each limits by itself what may be done")]
-pub(crate) struct Standing {
-    bucket: String,
-    owner: String,
-    is_owner: bool,
-    /// Its role leaves it all that its account may.
-    is_whole: bool,
-    policy: Option<Policy>,
-    /// Its policy lets others in by nothing that it says.
-    is_closed: bool,
-    is_unreadable: bool,
-}
-
-impl Standing {
-    /// How `requester` stands to a bucket.
-    pub(super) fn of(requester: &Requester, name: &str, bucket: &Bucket) -> Self {
-        let is_owner = requester.owns(&bucket.owner);
-        let document = bucket.settings.get(Setting::Policy);
-        let policy = document.map(|document| Policy::parse(document, name)).transpose();
-        let is_unreadable = policy.is_err();
-        if let Err(error) = &policy {
-            tracing::error!(bucket = name, %error, "a bucket's policy can't be read");
-        }
-        let policy = policy.unwrap_or_default();
-        let is_public = policy.as_ref().is_some_and(Policy::is_public);
-        let is_closed = is_public && is_restricted(&bucket.settings);
-        Self {
-            bucket: name.to_owned(),
-            owner: bucket.owner.clone(),
-            is_owner,
-            is_whole: requester.is_whole(),
-            policy,
-            is_closed,
-            is_unreadable,
-        }
-    }
-
-    /// Whether it may do everything, whatever a request says.
-    pub(super) fn is_unlimited(&self) -> bool {
-        self.is_owner && self.is_whole && self.policy.is_none() && !self.is_unreadable
-    }
-
-    /// Whether it may do nothing, whatever a request says.
-    pub(super) fn is_shut_out(&self) -> bool {
-        !self.is_owner && (self.policy.is_none() || self.is_closed || self.is_unreadable)
-    }
-
-    /// Whether it may do this to `resource`.
-    fn allows(&self, question: &Question<'_>) -> bool {
-        use Action::{DeleteBucketPolicy, GetBucketPolicy, PutBucketPolicy};
-        if self.is_owner
-            && matches!(question.action, DeleteBucketPolicy | GetBucketPolicy | PutBucketPolicy)
-        {
-            return true;
-        }
-        if self.is_unreadable {
-            return false;
-        }
-        let verdict = self.policy.as_ref().map_or(Verdict::Undecided, |one| one.judge(question));
-        match verdict {
-            Verdict::Deny => false,
-            Verdict::Allow => self.is_owner || !self.is_closed,
-            Verdict::Undecided => self.is_owner,
-        }
-    }
-
-    /// Whether the answer hangs on the tags of the object that is there.
-    fn reads_existing_tags(&self) -> bool {
-        self.policy.as_ref().is_some_and(Policy::reads_existing_tags)
-    }
-}
 
 /// What a request may do.
 #[derive(Clone)]
@@ -100,6 +20,8 @@ pub(crate) struct Rights {
     requester: Arc<Requester>,
     standing: Arc<Standing>,
     context: Context,
+    /// Whether the object has the last word.
+    pub(super) is_guarded: bool,
 }
 
 impl Rights {
@@ -109,7 +31,35 @@ impl Rights {
         standing: Standing,
         context: Context,
     ) -> Self {
-        Self { store, requester: Arc::new(requester), standing: Arc::new(standing), context }
+        let (requester, standing) = (Arc::new(requester), Arc::new(standing));
+        Self { store, requester, standing, context, is_guarded: false }
+    }
+
+    /// Who asks.
+    pub(super) fn requester(&self) -> &Requester {
+        &self.requester
+    }
+
+    /// How it stands to the bucket that it asks about.
+    pub(super) fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The session that nothing stands before.
+    pub(super) fn session(&self) -> &Session {
+        &self.store
+    }
+
+    /// What asks the lists of objects for what these actions ask of them.
+    pub(super) fn guard(&self, actions: &[Action]) -> Option<Arc<dyn Guard>> {
+        self.guard_of(&self.standing, actions)
+    }
+
+    fn guard_of(&self, standing: &Arc<Standing>, actions: &[Action]) -> Option<Arc<dyn Guard>> {
+        let wanted = standing.asks_objects(actions);
+        let (requester, standing) = (self.requester.clone(), standing.clone());
+        (!wanted.is_empty())
+            .then(|| Arc::new(ByList { requester, standing, wanted }) as Arc<dyn Guard>)
     }
 
     /// Those of a request that came by the access check.
@@ -141,6 +91,16 @@ impl Rights {
         if self.may(&self.standing, actions, key).await? { Ok(()) } else { Err(denied()) }
     }
 
+    /// Refuses what isn't allowed, whatever the object says; otherwise what is to ask it.
+    pub(super) async fn check_but_object(
+        &self,
+        actions: &[Action],
+        key: Option<&str>,
+    ) -> S3Result<Option<Arc<dyn Guard>>> {
+        let open = self.undecided(&self.standing, actions, key).await?;
+        Ok(self.guard(&open))
+    }
+
     /// Refuses to delete one of many keys, or a version of it.
     pub(super) async fn check_delete(&self, name: ObjectName<'_>, bypass: Bypass) -> S3Result<()> {
         let action = match name.version {
@@ -153,34 +113,33 @@ impl Rights {
     }
 
     /// Refuses to read an object that may be in another bucket, and to copy its tags along to
-    /// `tags_to` where it has some.
+    /// `tags_to` where it has some. What is left to be asked is the object.
     pub(super) async fn check_source(
         &self,
         (bucket, name): (&str, ObjectName<'_>),
         tags_to: Option<&str>,
-    ) -> S3Result<()> {
+    ) -> S3Result<Option<Arc<dyn Guard>>> {
         let key = name.key;
         let (read, read_tags) = match name.version {
             None => (Action::GetObject, Action::GetObjectTagging),
             Some(_) => (Action::GetObjectVersion, Action::GetObjectVersionTagging),
         };
         let found = self.store.bucket(bucket).await.map_err(s3_error)?;
-        let standing = Standing::of(&self.requester, bucket, &found);
-        if !self.may(&standing, &[read], Some(key)).await? {
-            return Err(denied());
-        }
+        let standing = Arc::new(Standing::of(&self.requester, bucket, &found));
+        let open = self.undecided(&standing, &[read], Some(key)).await?;
+        let guard = self.guard_of(&standing, &open);
         if !self.may(&standing, &[Action::ListBucket], None).await?
             && self.existing_tags(bucket, name).await?.is_none()
         {
             return Err(denied());
         }
-        let Some(target) = tags_to else { return Ok(()) };
+        let Some(target) = tags_to else { return Ok(guard) };
         let may_copy_tags = self.may(&standing, &[read_tags], Some(key)).await?
             && self.may(&self.standing, &[Action::PutObjectTagging], Some(target)).await?;
         if may_copy_tags
             || self.existing_tags(bucket, name).await?.is_none_or(|tags| tags.is_empty())
         {
-            return Ok(());
+            return Ok(guard);
         }
         Err(denied())
     }
@@ -190,12 +149,37 @@ impl Rights {
         self.may(&self.standing, &[Action::ListBucket], None).await
     }
 
+    /// Refuses what isn't allowed; those actions that an object's list has to allow.
+    async fn undecided(
+        &self,
+        standing: &Standing,
+        actions: &[Action],
+        key: Option<&str>,
+    ) -> S3Result<Vec<Action>> {
+        let answers = self.answers(standing, actions, key).await?;
+        if answers.contains(&Answer::No) {
+            return Err(denied());
+        }
+        let both = actions.iter().zip(answers);
+        Ok(both.filter(|(_, it)| *it == Answer::ByObject).map(|(action, _)| *action).collect())
+    }
+
     async fn may(
         &self,
         standing: &Standing,
         actions: &[Action],
         key: Option<&str>,
     ) -> S3Result<bool> {
+        let answers = self.answers(standing, actions, key).await?;
+        Ok(answers.iter().all(|answer| *answer == Answer::Yes))
+    }
+
+    async fn answers(
+        &self,
+        standing: &Standing,
+        actions: &[Action],
+        key: Option<&str>,
+    ) -> S3Result<Vec<Answer>> {
         let bucket = &standing.bucket;
         let mut context = self.context.clone();
         context.add("s3:ResourceAccount", &standing.owner);
@@ -210,20 +194,23 @@ impl Rights {
                 format!("{bucket}/{key}")
             }
         };
-        Ok(actions.iter().all(|action| {
+        let (requester, context) = (&*self.requester, &context);
+        // Whoever makes an object may say whom it is for, unless a policy denies it.
+        let is_new = actions.contains(&Action::PutObject);
+        let answer = |&action: &Action| {
             let resource = match action.scope() {
                 Scope::Object => resource.as_str(),
                 Scope::Bucket | Scope::Service => bucket,
             };
-            let requester = &self.requester;
-            requester.has_role_for(*action)
-                && standing.allows(&Question {
-                    requester,
-                    action: *action,
-                    resource,
-                    context: &context,
-                })
-        }))
+            if !requester.has_role_for(action) {
+                return Answer::No;
+            }
+            match standing.allows(&Question { requester, action, resource, context }) {
+                Answer::ByObject if is_new => Answer::Yes,
+                answer => answer,
+            }
+        };
+        Ok(actions.iter().map(answer).collect())
     }
 
     /// The tags of an object, if it is there.
@@ -238,59 +225,5 @@ impl Rights {
             Err(Error::NoSuchKey | Error::NoSuchVersion | Error::DeleteMarker { .. }) => Ok(None),
             Err(error) => Err(s3_error(error)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use martlet_protocol::entry::BucketState;
-    use martlet_protocol::{BucketId, Level, PolicyId, Settings};
-
-    use super::*;
-
-    fn standing(who: &str, policy: Option<&str>) -> Standing {
-        let mut settings = Settings::default();
-        if let Some(policy) = policy {
-            settings.set(Setting::Policy, policy.into()).unwrap();
-        }
-        let bucket = Bucket {
-            id: BucketId::random(),
-            created_ms: 0,
-            generation: 1,
-            state: BucketState::Open,
-            index_shards: 4,
-            policy: PolicyId(0),
-            owner: "alice".to_owned(),
-            consistency: Level::default(),
-            settings,
-        };
-        Standing::of(&Requester::named(who), "bkt", &bucket)
-    }
-
-    fn allows(who: &str, policy: Option<&str>, action: Action) -> bool {
-        let requester = &Requester::named(who);
-        let resource = if action.scope() == Scope::Bucket { "bkt" } else { "bkt/k" };
-        let context = &Context::default();
-        standing(who, policy).allows(&Question { requester, action, resource, context })
-    }
-
-    #[test]
-    fn a_bucket_without_a_policy_is_its_owners() {
-        for action in Action::ALL {
-            assert!(allows("alice", None, *action) && !allows("bob", None, *action));
-        }
-        assert!(standing("alice", None).is_unlimited() && standing("bob", None).is_shut_out());
-    }
-
-    #[test]
-    fn a_policy_that_can_not_be_read_leaves_the_owner_what_repairs_it() {
-        let broken = Some(r#"{"Version": "2040-01-01"}"#);
-        let repairs =
-            [Action::GetBucketPolicy, Action::PutBucketPolicy, Action::DeleteBucketPolicy];
-        for action in Action::ALL {
-            assert_eq!(allows("alice", broken, *action), repairs.contains(action));
-            assert!(!allows("bob", broken, *action));
-        }
-        assert!(!standing("alice", broken).is_unlimited() && standing("bob", broken).is_shut_out());
     }
 }

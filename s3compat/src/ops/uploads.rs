@@ -35,8 +35,12 @@ impl Operations {
             limit,
         };
         let page = self.uploads_of(&input.bucket, list).await?;
-        let owner = self.owner_of(&input.bucket).await?;
-        let uploads = page.uploads.into_iter().map(|upload| wire_upload(upload, encoding, &owner));
+        let mut owners = self.owners_in(&input.bucket).await?;
+        let mut uploads = Vec::with_capacity(page.uploads.len());
+        for upload in page.uploads {
+            let owner = owners.of(&upload.marks).await;
+            uploads.push(wire_upload(upload, encoding, owner));
+        }
         let prefixes = page.prefixes.into_iter();
         let (next_key, next_id) = page.next.map_or((None, None), |(key, id)| (Some(key), id));
         Ok(S3Response::new(ListMultipartUploadsOutput {
@@ -56,7 +60,7 @@ impl Operations {
             prefix: Some(encoding.write(prefix)),
             request_charged: None,
             upload_id_marker: Some(id_marker.unwrap_or_default()),
-            uploads: Some(uploads.collect()),
+            uploads: Some(uploads),
         }))
     }
 
@@ -79,14 +83,17 @@ fn after_id(key: Option<&str>, id: Option<&str>) -> S3Result<Option<UploadId>> {
     }
 }
 
-fn wire_upload(upload: UploadInfo, encoding: Encoding, owner: &Owner) -> MultipartUpload {
+fn wire_upload(upload: UploadInfo, encoding: Encoding, owner: Owner) -> MultipartUpload {
     MultipartUpload {
         checksum_algorithm: upload.checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
         checksum_type: upload.checksum.map(|(_, kind)| wire_kind(kind)),
         initiated: Some(wire_time(upload.initiated_ms)),
-        initiator: Some(Initiator { id: owner.id.clone(), display_name: owner.id.clone() }),
+        initiator: Some(Initiator {
+            id: owner.id.clone(),
+            display_name: owner.display_name.clone(),
+        }),
         key: Some(encoding.write(upload.key)),
-        owner: Some(owner.clone()),
+        owner: Some(owner),
         storage_class: Some(wire_class(upload.storage_class.as_deref()).into()),
         upload_id: Some(upload.id.to_string()),
     }

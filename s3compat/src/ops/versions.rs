@@ -12,7 +12,7 @@ use s3s::dto::{
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::encoding::Encoding;
-use super::{Operations, lenient, limit, wire_count, wire_owner, wire_size};
+use super::{Operations, lenient, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
@@ -92,14 +92,18 @@ impl Operations {
             limit,
         };
         let page = self.store.list_versions(&input.bucket, list).await.map_err(s3_error)?;
-        let bucket = self.store.bucket(&input.bucket).await.map_err(s3_error)?;
-        let owner = wire_owner(&self.store, &bucket.owner).await;
+        let mut owners = self.owners_in(&input.bucket).await?;
         let VersionPage { versions, prefixes, next } = page;
         let (next_key, next_version) = next.map_or((None, None), |(key, id)| (Some(key), id));
-        let (versions, markers): (Vec<_>, Vec<_>) =
-            versions.into_iter().partition(|version| version.object.is_some());
-        let versions = versions.into_iter().filter_map(|it| wire_version(it, encoding, &owner));
-        let markers = markers.into_iter().map(|it| wire_marker(it, encoding, &owner));
+        let (mut listed, mut markers) = (Vec::new(), Vec::new());
+        for version in versions {
+            if let Some(object) = &version.object {
+                let owner = owners.of(&object.attributes.marks).await;
+                listed.extend(wire_version(version, encoding, owner));
+            } else {
+                markers.push(wire_marker(version, encoding, owners.of_bucket()));
+            }
+        }
         let prefixes = prefixes.into_iter();
         Ok(S3Response::new(ListObjectVersionsOutput {
             common_prefixes: Some(
@@ -107,7 +111,7 @@ impl Operations {
                     .map(|prefix| CommonPrefix { prefix: Some(encoding.write(prefix)) })
                     .collect(),
             ),
-            delete_markers: Some(markers.collect()),
+            delete_markers: Some(markers),
             delimiter: delimiter.map(|delimiter| encoding.write(delimiter)),
             encoding_type: encoding.wire(),
             is_truncated: Some(next_key.is_some()),
@@ -119,7 +123,7 @@ impl Operations {
             prefix: Some(encoding.write(prefix)),
             request_charged: None,
             version_id_marker: Some(version_marker.unwrap_or_default()),
-            versions: Some(versions.collect()),
+            versions: Some(listed),
         }))
     }
 }
@@ -135,11 +139,7 @@ fn after_version(key: Option<&str>, version_id: Option<&str>) -> S3Result<Option
     }
 }
 
-fn wire_version(
-    version: ListedVersion,
-    encoding: Encoding,
-    owner: &Owner,
-) -> Option<ObjectVersion> {
+fn wire_version(version: ListedVersion, encoding: Encoding, owner: Owner) -> Option<ObjectVersion> {
     let object = version.object?;
     let checksum = object.checksums.first();
     Some(ObjectVersion {
@@ -149,7 +149,7 @@ fn wire_version(
         is_latest: Some(version.is_latest),
         key: Some(encoding.write(version.key)),
         last_modified: Some(wire_time(version.modified_ms)),
-        owner: Some(owner.clone()),
+        owner: Some(owner),
         restore_status: None,
         size: Some(wire_size(object.size)),
         storage_class: Some(wire_class(object.attributes.storage_class.as_deref()).into()),

@@ -10,6 +10,7 @@ use martlet_proxy::{Incoming, PutObject, Result};
 use s3s::dto::{PutObjectInput, PutObjectOutput, StreamingBlob};
 use s3s::{S3Request, S3Response, S3Result, StdError, s3_error};
 
+use super::rights::Rights;
 use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
 use crate::checksums::{self, set_checksums, wire_kind};
@@ -33,6 +34,8 @@ impl Operations {
         }
         let mut attributes = from_request(&request.headers, input.metadata.take(), &lenient)?;
         lock::from_request(&request.headers)?.write(&mut attributes.marks);
+        let rights = Rights::find(&request.extensions)?;
+        self.mark_owner(rights, &request.headers, &mut attributes.marks).await?;
         let put = PutObject { conditions: lenient.write_conditions()?, attributes, body };
         let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);

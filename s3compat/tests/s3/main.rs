@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly anywhere")]
 
 mod access;
+mod acls;
 mod bodies;
 mod buckets;
 mod consistency;
@@ -12,6 +13,7 @@ mod listings;
 mod locks;
 mod multipart;
 mod objects;
+mod ownership;
 mod policies;
 mod tags;
 mod tenants;

@@ -1,0 +1,75 @@
+//! What an action asks of access control lists.
+
+use super::acl::Permission;
+use super::action::Action;
+
+/// Whose list decides an action that no policy speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Granted {
+    /// None: it is the bucket's owner's to do.
+    ToOwner,
+    /// The bucket's.
+    OnBucket(Permission),
+    /// The object's.
+    OnObject(Permission),
+}
+
+impl Action {
+    /// Whose list decides it.
+    pub(crate) fn granted(self) -> Granted {
+        use Granted::{OnBucket, OnObject, ToOwner};
+        use Permission::{Read, ReadAcp, Write, WriteAcp};
+        match self {
+            Self::ListBucket | Self::ListBucketVersions | Self::ListBucketMultipartUploads => {
+                OnBucket(Read)
+            }
+            Self::PutObject
+            | Self::DeleteObject
+            | Self::AbortMultipartUpload
+            | Self::ListMultipartUploadParts => OnBucket(Write),
+            Self::GetBucketAcl => OnBucket(ReadAcp),
+            Self::PutBucketAcl => OnBucket(WriteAcp),
+            Self::GetObject
+            | Self::GetObjectVersion
+            | Self::GetObjectAttributes
+            | Self::GetObjectVersionAttributes
+            | Self::GetObjectTorrent
+            | Self::GetObjectVersionTorrent => OnObject(Read),
+            Self::GetObjectAcl | Self::GetObjectVersionAcl => OnObject(ReadAcp),
+            Self::PutObjectAcl | Self::PutObjectVersionAcl => OnObject(WriteAcp),
+            _ => ToOwner,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Scope;
+    use super::*;
+
+    #[test]
+    fn lists_decide_about_what_they_are_on() {
+        for action in Action::ALL {
+            match action.granted() {
+                Granted::OnObject(_) => assert_eq!(action.scope(), Scope::Object, "{action:?}"),
+                Granted::OnBucket(Permission::Write) => assert_eq!(action.scope(), Scope::Object),
+                Granted::OnBucket(_) => assert_eq!(action.scope(), Scope::Bucket, "{action:?}"),
+                Granted::ToOwner => {}
+            }
+        }
+    }
+
+    #[test]
+    fn no_list_gives_a_bucket_away() {
+        for action in [
+            Action::DeleteBucket,
+            Action::PutBucketPolicy,
+            Action::PutBucketVersioning,
+            Action::DeleteObjectVersion,
+            Action::PutObjectRetention,
+            Action::PutObjectTagging,
+        ] {
+            assert_eq!(action.granted(), Granted::ToOwner, "{action:?}");
+        }
+    }
+}

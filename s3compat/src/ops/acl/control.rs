@@ -1,0 +1,126 @@
+//! What a bucket's settings say about access control lists.
+
+use martlet_protocol::{Setting, Settings};
+use s3s::S3Error;
+use s3s::dto::{ObjectOwnership, OwnershipControls};
+
+use super::super::policy::is_blocked;
+use super::super::settings::from_document;
+use crate::errors::custom;
+
+/// Whose objects are that others than the bucket's owner write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in super::super) enum Ownership {
+    /// Their writers'. So it is where nothing is set.
+    #[default]
+    Writer,
+    /// The bucket owner's, where the writer gives them away.
+    Preferred,
+    /// The bucket owner's. No list counts.
+    Enforced,
+}
+
+/// What a bucket's settings say about access control lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Control {
+    pub(in super::super) ownership: Ownership,
+    /// No list may be put that grants anything to everyone.
+    pub(in super::super) blocks_public: bool,
+    /// What lists grant to everyone they grant to nobody.
+    pub(in super::super) ignores_public: bool,
+}
+
+impl Control {
+    pub(in super::super) fn of(settings: &Settings) -> Self {
+        let is_blocked = |said: fn(&s3s::dto::PublicAccessBlockConfiguration) -> Option<bool>| {
+            is_blocked(settings, said)
+        };
+        Self {
+            ownership: Ownership::of(settings),
+            blocks_public: is_blocked(|block| block.block_public_acls),
+            ignores_public: is_blocked(|block| block.ignore_public_acls),
+        }
+    }
+
+    /// Whether no list counts.
+    pub(in super::super) fn is_enforced(self) -> bool {
+        self.ownership == Ownership::Enforced
+    }
+}
+
+impl Ownership {
+    /// What is set. What can't be read is taken for the strictest.
+    fn of(settings: &Settings) -> Self {
+        let Some(document) = settings.get(Setting::OwnershipControls) else {
+            return Self::default();
+        };
+        let controls = from_document::<OwnershipControls>(document).ok();
+        let rule = controls.as_ref().and_then(|controls| controls.rules.first());
+        match rule.map(|rule| rule.object_ownership.as_str()) {
+            Some(ObjectOwnership::OBJECT_WRITER) => Self::Writer,
+            Some(ObjectOwnership::BUCKET_OWNER_PREFERRED) => Self::Preferred,
+            _ => Self::Enforced,
+        }
+    }
+}
+
+/// 400: no list counts here.
+pub(super) fn not_supported() -> S3Error {
+    custom(
+        "AccessControlListNotSupported",
+        "The bucket does not allow ACLs",
+        http::StatusCode::BAD_REQUEST,
+    )
+}
+
+/// 400: no list may count from now on, and there is one that does.
+pub(in super::super) fn bucket_has_list() -> S3Error {
+    custom(
+        "InvalidBucketAclWithObjectOwnership",
+        "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
+        http::StatusCode::BAD_REQUEST,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::dto::{OwnershipControlsRule, PublicAccessBlockConfiguration};
+
+    use super::super::super::settings::to_document;
+    use super::*;
+
+    fn ownership(document: Vec<u8>) -> Ownership {
+        let mut settings = Settings::default();
+        settings.set(Setting::OwnershipControls, document).unwrap();
+        Control::of(&settings).ownership
+    }
+
+    #[test]
+    fn objects_are_their_writers_where_nothing_is_set() {
+        assert_eq!(Control::of(&Settings::default()), Control::default());
+        for (name, expected) in [
+            ("ObjectWriter", Ownership::Writer),
+            ("BucketOwnerPreferred", Ownership::Preferred),
+            ("BucketOwnerEnforced", Ownership::Enforced),
+            ("SomethingNew", Ownership::Enforced),
+        ] {
+            let object_ownership = ObjectOwnership::from_static(name);
+            let rules = vec![OwnershipControlsRule { object_ownership }];
+            assert_eq!(ownership(to_document(&OwnershipControls { rules })), expected);
+        }
+        assert_eq!(ownership(b"<Broken".to_vec()), Ownership::Enforced);
+    }
+
+    #[test]
+    fn a_block_says_what_becomes_of_public_lists() {
+        let mut settings = Settings::default();
+        let block = PublicAccessBlockConfiguration {
+            block_public_acls: Some(true),
+            ignore_public_acls: Some(false),
+            ..Default::default()
+        };
+        settings.set(Setting::PublicAccessBlock, to_document(&block)).unwrap();
+        let control = Control::of(&settings);
+        assert!(control.blocks_public && !control.ignores_public && !control.is_enforced());
+    }
+}

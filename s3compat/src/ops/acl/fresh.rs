@@ -1,0 +1,90 @@
+//! The list that a bucket or an object has from its beginning.
+
+use http::HeaderMap;
+use martlet_protocol::entry::{Mark, Marks};
+use martlet_protocol::{Setting, Settings};
+use s3s::S3Result;
+
+use super::super::Operations;
+use super::super::access::denied;
+use super::super::rights::Rights;
+use super::asked::Asked;
+use super::canned::Canned;
+use super::control::{Control, bucket_has_list, not_supported};
+use super::wanted::Wanted;
+use crate::access::Acl;
+use crate::errors::s3_error;
+
+impl Operations {
+    /// Notes the list that the headers of a write ask for, and whose the object is going to be.
+    pub(in super::super) async fn mark_owner(
+        &self,
+        rights: &Rights,
+        headers: &HeaderMap,
+        marks: &mut Marks,
+    ) -> S3Result<()> {
+        let (requester, standing) = (rights.requester(), rights.standing());
+        let asked = Asked::in_headers(headers)?;
+        let gives_away = asked == Some(Asked::Canned(Canned::BucketOwnerFullControl));
+        if standing.control.is_enforced() {
+            return if asked.is_none() || gives_away { Ok(()) } else { Err(not_supported()) };
+        }
+        let owner = standing.owner_of_new(requester, gives_away);
+        let Some(asked) = asked else {
+            mark(marks, &Acl::private(owner), &standing.owner);
+            return Ok(());
+        };
+        let wanted = Wanted::resolve(&self.store, asked, &[owner, &standing.owner]).await?;
+        let acl = wanted.list(owner, &standing.owner).ok_or_else(denied)?;
+        if acl.is_public() && standing.control.blocks_public {
+            return Err(denied());
+        }
+        mark(marks, &acl, &standing.owner);
+        Ok(())
+    }
+
+    /// Sets the list that the headers ask for of a bucket to be made.
+    pub(in super::super) async fn set_new_list(
+        &self,
+        owner: &str,
+        headers: &HeaderMap,
+        settings: &mut Settings,
+    ) -> S3Result<()> {
+        let Some(asked) = Asked::in_headers(headers)? else { return Ok(()) };
+        let wanted = Wanted::resolve(&self.store, asked, &[owner]).await?;
+        let acl = wanted.list_of_bucket(owner).ok_or_else(denied)?;
+        if acl.is_private() {
+            return Ok(());
+        }
+        if Control::of(settings).is_enforced() {
+            return Err(bucket_has_list());
+        }
+        let set = settings.set(Setting::Acl, acl.encode());
+        set.map_err(|too_long| s3_error(too_long.into()))
+    }
+}
+
+/// Sets a list of an object, or none, where it is as good as none.
+pub(super) fn mark(marks: &mut Marks, acl: &Acl, bucket_owner: &str) {
+    if acl.owner == bucket_owner && acl.is_private() {
+        marks.remove(Mark::Acl);
+    } else {
+        marks.set(Mark::Acl, acl.encode());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bucket_owners_own_is_not_marked() {
+        let mut marks = Marks::default();
+        mark(&mut marks, &Acl::private("bob"), "alice");
+        assert_eq!(Acl::decode(marks.get(Mark::Acl).unwrap(), "alice"), Acl::private("bob"));
+        mark(&mut marks, &Canned::PublicRead.list("alice", "alice"), "alice");
+        assert!(Acl::decode(marks.get(Mark::Acl).unwrap(), "alice").is_public());
+        mark(&mut marks, &Acl::private("alice"), "alice");
+        assert!(marks.is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! Who is meant by the names in a request, and what those are called who are named in a reply.
+
+use std::collections::HashMap;
+
+use martlet_protocol::entry::Marks;
+use martlet_proxy::{ROOT, Session};
+use s3s::dto::{Grant as WireGrant, Grantee as WireGrantee, Owner, Permission, Type};
+use s3s::{S3Result, s3_error};
+
+use super::super::guard::list_of;
+use super::super::wire_owner;
+use super::asked::Named;
+use crate::access::{Acl, Grant, Grantee};
+use crate::errors::{custom, s3_error};
+
+/// Who is meant. `known` are accounts that need not be looked up.
+pub(super) async fn resolve(store: &Session, named: Named, known: &[&str]) -> S3Result<Grantee> {
+    match named {
+        Named::Uri(uri) => {
+            Grantee::group(&uri).ok_or_else(|| s3_error!(InvalidArgument, "Invalid group uri"))
+        }
+        Named::Id(id) => {
+            let is_there = id == ROOT
+                || known.contains(&id.as_str())
+                || store.has_owner(&id).await.map_err(s3_error)?;
+            if is_there {
+                return Ok(Grantee::Canonical(id));
+            }
+            Err(s3_error!(InvalidArgument, "Invalid id"))
+        }
+        Named::Address(address) => {
+            let found = store.owner_called(&address).await.map_err(s3_error)?;
+            found.map(Grantee::Canonical).ok_or_else(|| {
+                custom(
+                    "UnresolvableGrantByEmailAddress",
+                    "The e-mail address you provided does not match any account on record.",
+                    http::StatusCode::BAD_REQUEST,
+                )
+            })
+        }
+    }
+}
+
+/// The owners of the things in a bucket, as replies name them.
+pub(in super::super) struct Owners {
+    store: Session,
+    of_bucket: Owner,
+    /// Others than the bucket's, as far as they were met.
+    others: HashMap<String, Owner>,
+    /// Whether there are none.
+    is_enforced: bool,
+}
+
+impl Owners {
+    pub(in super::super) async fn new(store: &Session, of_bucket: &str, is_enforced: bool) -> Self {
+        let of_bucket = wire_owner(store, of_bucket).await;
+        Self { store: store.clone(), of_bucket, others: HashMap::new(), is_enforced }
+    }
+
+    /// The bucket's.
+    pub(in super::super) fn of_bucket(&self) -> &Owner {
+        &self.of_bucket
+    }
+
+    /// The owner of something with these marks.
+    pub(in super::super) async fn of(&mut self, marks: &Marks) -> Owner {
+        let bucket_owner = self.of_bucket.id.as_deref().unwrap_or_default();
+        let list = if self.is_enforced { None } else { list_of(marks, bucket_owner) };
+        match list {
+            Some(list) if list.owner != bucket_owner => self.called(&list.owner).await,
+            _ => self.of_bucket.clone(),
+        }
+    }
+
+    async fn called(&mut self, id: &str) -> Owner {
+        if self.of_bucket.id.as_deref() == Some(id) {
+            return self.of_bucket.clone();
+        }
+        if let Some(owner) = self.others.get(id) {
+            return owner.clone();
+        }
+        let owner = wire_owner(&self.store, id).await;
+        self.others.insert(id.to_owned(), owner.clone());
+        owner
+    }
+
+    /// A list as replies have it.
+    pub(super) async fn write(&mut self, acl: &Acl) -> (Owner, Vec<WireGrant>) {
+        let owner = self.called(&acl.owner).await;
+        let mut grants = Vec::with_capacity(acl.grants.len());
+        for Grant { grantee, permission } in &acl.grants {
+            let grantee = match grantee {
+                Grantee::Canonical(id) => user(self.called(id).await),
+                group => group_named(group),
+            };
+            let permission = Some(Permission::from_static(permission.name()));
+            grants.push(WireGrant { grantee: Some(grantee), permission });
+        }
+        (owner, grants)
+    }
+}
+
+fn user(owner: Owner) -> WireGrantee {
+    WireGrantee {
+        display_name: owner.display_name,
+        email_address: None,
+        id: owner.id,
+        type_: Type::from_static(Type::CANONICAL_USER),
+        uri: None,
+    }
+}
+
+fn group_named(group: &Grantee) -> WireGrantee {
+    let named = Grantee::GROUPS.into_iter().find(|(known, _)| known == group);
+    WireGrantee {
+        display_name: None,
+        email_address: None,
+        id: None,
+        type_: Type::from_static(Type::GROUP),
+        uri: named.map(|(_, uri)| uri.to_owned()),
+    }
+}

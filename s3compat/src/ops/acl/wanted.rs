@@ -1,0 +1,70 @@
+//! A list that is wanted, with everybody in it known.
+
+use martlet_proxy::Session;
+use s3s::S3Result;
+
+use super::asked::Asked;
+use super::canned::Canned;
+use super::names::resolve;
+use crate::access::{Acl, Grant};
+
+/// A list that is wanted.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    Canned(Canned),
+    Granted { owner: Option<String>, grants: Vec<Grant> },
+}
+
+impl Wanted {
+    /// Finds out who is meant by all that are named. `known` need not be looked up.
+    pub(super) async fn resolve(store: &Session, asked: Asked, known: &[&str]) -> S3Result<Self> {
+        match asked {
+            Asked::Canned(canned) => Ok(Self::Canned(canned)),
+            Asked::Granted { owner, grants: asked } => {
+                let mut grants = Vec::with_capacity(asked.len());
+                for (named, permission) in asked {
+                    let grantee = resolve(store, named, known).await?;
+                    grants.push(Grant { grantee, permission });
+                }
+                Ok(Self::Granted { owner, grants })
+            }
+        }
+    }
+
+    /// The list for an object of `owner`'s; none where it says that it is somebody else's: nothing is
+    /// given away by a list.
+    pub(super) fn list(&self, owner: &str, bucket_owner: &str) -> Option<Acl> {
+        match self {
+            Self::Canned(canned) => Some(canned.list(owner, bucket_owner)),
+            Self::Granted { owner: Some(named), .. } if named != owner => None,
+            Self::Granted { grants, .. } => {
+                Some(Acl { owner: owner.to_owned(), grants: grants.clone() })
+            }
+        }
+    }
+
+    /// The same for a bucket.
+    pub(super) fn list_of_bucket(&self, owner: &str) -> Option<Acl> {
+        self.list(owner, owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_names_its_owner_or_nobody() {
+        let granted = |owner: Option<&str>| Wanted::Granted {
+            owner: owner.map(str::to_owned),
+            grants: vec![Grant::full("carol")],
+        };
+        for owner in [None, Some("bob")] {
+            let acl = granted(owner).list("bob", "alice").unwrap();
+            assert_eq!((acl.owner.as_str(), &acl.grants[..]), ("bob", &[Grant::full("carol")][..]));
+        }
+        assert_eq!(granted(Some("alice")).list("bob", "alice"), None);
+        let canned = Wanted::Canned(Canned::BucketOwnerFullControl);
+        assert!(canned.list_of_bucket("alice").unwrap().is_private());
+    }
+}

@@ -1,0 +1,35 @@
+//! Whether an object's own access control list lets a request go on.
+//!
+//! The list is that of the very object that is read, and not of one that was there a moment before.
+
+use std::sync::Arc;
+
+use martlet_protocol::entry::{Mark, Marks, Object};
+use martlet_proxy::Guard;
+
+use super::standing::Standing;
+use crate::access::{Acl, Permission, Requester};
+
+/// The list of something with these marks, if it isn't the bucket's owner's alone.
+pub(super) fn list_of(marks: &Marks, bucket_owner: &str) -> Option<Acl> {
+    marks.get(Mark::Acl).map(|document| Acl::decode(document, bucket_owner))
+}
+
+/// Lets in whoever is granted what the request asks for.
+pub(super) struct ByList {
+    pub(super) requester: Arc<Requester>,
+    pub(super) standing: Arc<Standing>,
+    pub(super) wanted: Vec<Permission>,
+}
+
+impl Guard for ByList {
+    fn admits(&self, object: &Object) -> bool {
+        let Self { requester, standing, wanted } = self;
+        match list_of(&object.attributes.marks, &standing.owner) {
+            None => requester.owns(&standing.owner),
+            Some(acl) => wanted
+                .iter()
+                .all(|wanted| acl.allows(requester, *wanted, standing.control.ignores_public)),
+        }
+    }
+}

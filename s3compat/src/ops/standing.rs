@@ -1,0 +1,165 @@
+//! How somebody stands to a bucket: by its owner, its policy and its access control list.
+//!
+//! Invariants:
+//! * A policy that can't be read opens nothing, and leaves its owner what repairs it.
+//! * Its owner can always read, replace and delete a policy, whatever it denies.
+//! * Where a bucket's public policy is restricted, nobody but the owner is let in.
+//! * What no policy speaks of is decided by lists: the bucket's, or that of the object, once it is read.
+
+use martlet_protocol::Setting;
+use martlet_protocol::entry::Bucket;
+
+use super::acl::{Control, Ownership};
+use super::policy::is_restricted;
+use crate::access::{Acl, Action, Granted, Permission, Policy, Question, Requester, Verdict};
+
+/// Whether something may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Answer {
+    No,
+    /// If the object's list grants it.
+    ByObject,
+    Yes,
+}
+
+impl Answer {
+    fn of(may: bool) -> Self {
+        if may { Self::Yes } else { Self::No }
+    }
+}
+
+/// How somebody stands to a bucket.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each limits by itself what may be done")]
+pub(crate) struct Standing {
+    pub(super) bucket: String,
+    pub(super) owner: String,
+    is_owner: bool,
+    /// Its role leaves it all that its account may.
+    is_whole: bool,
+    policy: Option<Policy>,
+    /// Its policy lets others in by nothing that it says.
+    is_closed: bool,
+    is_unreadable: bool,
+    /// None where the bucket is its owner's alone.
+    acl: Option<Acl>,
+    pub(super) control: Control,
+}
+
+impl Standing {
+    /// How `requester` stands to a bucket.
+    pub(super) fn of(requester: &Requester, name: &str, bucket: &Bucket) -> Self {
+        let is_owner = requester.owns(&bucket.owner);
+        let document = bucket.settings.get(Setting::Policy);
+        let policy = document.map(|document| Policy::parse(document, name)).transpose();
+        let is_unreadable = policy.is_err();
+        if let Err(error) = &policy {
+            tracing::error!(bucket = name, %error, "a bucket's policy can't be read");
+        }
+        let policy = policy.unwrap_or_default();
+        let is_public = policy.as_ref().is_some_and(Policy::is_public);
+        let is_closed = is_public && is_restricted(&bucket.settings);
+        let control = Control::of(&bucket.settings);
+        let document = bucket.settings.get(Setting::Acl).filter(|_| !control.is_enforced());
+        Self {
+            bucket: name.to_owned(),
+            owner: bucket.owner.clone(),
+            is_owner,
+            is_whole: requester.is_whole(),
+            policy,
+            is_closed,
+            is_unreadable,
+            acl: document.map(|document| Acl::decode(document, &bucket.owner)),
+            control,
+        }
+    }
+
+    /// Whether it may do everything, whatever a request says, but for what is the object's to say.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.is_owner
+            && self.is_whole
+            && self.policy.is_none()
+            && !self.is_unreadable
+            && self.acl.is_none()
+    }
+
+    /// Whether it may do nothing, whatever a request says.
+    pub(super) fn is_shut_out(&self) -> bool {
+        let is_alone = self.policy.is_none() && self.control.is_enforced();
+        !self.is_owner && (is_alone || self.is_closed || self.is_unreadable)
+    }
+
+    /// Whether there is anything that could let it do all of this, whatever the request says.
+    pub(super) fn may_ever(&self, requester: &Requester, actions: &[Action]) -> bool {
+        let may = |action: &Action| self.grants(requester, *action) != Answer::No;
+        self.is_owner || self.policy.is_some() || actions.iter().all(may)
+    }
+
+    /// Whether it may do this to `resource`.
+    pub(super) fn allows(&self, question: &Question<'_>) -> Answer {
+        use Action::{DeleteBucketPolicy, GetBucketPolicy, PutBucketPolicy};
+        if self.is_owner
+            && matches!(question.action, DeleteBucketPolicy | GetBucketPolicy | PutBucketPolicy)
+        {
+            return Answer::Yes;
+        }
+        if self.is_unreadable {
+            return Answer::No;
+        }
+        let verdict = self.policy.as_ref().map_or(Verdict::Undecided, |one| one.judge(question));
+        match verdict {
+            Verdict::Deny => Answer::No,
+            _ if self.is_closed && !self.is_owner => Answer::No,
+            Verdict::Allow => Answer::Yes,
+            Verdict::Undecided => self.grants(question.requester, question.action),
+        }
+    }
+
+    /// What the lists say.
+    fn grants(&self, requester: &Requester, action: Action) -> Answer {
+        match action.granted() {
+            Granted::ToOwner => Answer::of(self.is_owner),
+            Granted::OnObject(_) if self.control.is_enforced() => Answer::of(self.is_owner),
+            Granted::OnObject(_) => Answer::ByObject,
+            Granted::OnBucket(wanted) => Answer::of(match &self.acl {
+                None => self.is_owner,
+                Some(acl) => acl.allows(requester, wanted, self.control.ignores_public),
+            }),
+        }
+    }
+
+    /// What of lists on objects these actions ask for, where nothing else has decided.
+    pub(super) fn asks_objects(&self, actions: &[Action]) -> Vec<Permission> {
+        if self.control.is_enforced() {
+            return Vec::new();
+        }
+        let of_object = |action: &Action| match action.granted() {
+            Granted::OnObject(permission) => Some(permission),
+            Granted::ToOwner | Granted::OnBucket(_) => None,
+        };
+        actions.iter().filter_map(of_object).collect()
+    }
+
+    /// Whose an object is that `requester` makes. What nobody in particular makes is the bucket's
+    /// owner's, and so is what root makes.
+    pub(super) fn owner_of_new<'a>(
+        &'a self,
+        requester: &'a Requester,
+        gives_away: bool,
+    ) -> &'a str {
+        match (requester, self.control.ownership) {
+            (Requester::Anonymous, _) | (_, Ownership::Enforced) => &self.owner,
+            (_, Ownership::Preferred) if gives_away => &self.owner,
+            (Requester::User(_), _) if self.is_owner => &self.owner,
+            (Requester::User(who), _) => &who.canonical_id,
+        }
+    }
+
+    /// Whether the answer hangs on the tags of the object that is there.
+    pub(super) fn reads_existing_tags(&self) -> bool {
+        self.policy.as_ref().is_some_and(Policy::reads_existing_tags)
+    }
+}
+
+#[cfg(test)]
+mod tests;

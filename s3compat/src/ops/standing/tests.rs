@@ -1,0 +1,154 @@
+//! Whoever stands to a bucket in some way may do what that way says.
+
+use martlet_protocol::entry::BucketState;
+use martlet_protocol::{BucketId, Level, PolicyId, Settings};
+use s3s::dto::{
+    ObjectOwnership, OwnershipControls, OwnershipControlsRule, PublicAccessBlockConfiguration,
+};
+
+use super::super::settings::to_document;
+use super::*;
+use crate::access::{Context, Grant, Grantee, Scope};
+
+fn standing(who: &Requester, settings: Settings) -> Standing {
+    let bucket = Bucket {
+        id: BucketId::random(),
+        created_ms: 0,
+        generation: 1,
+        state: BucketState::Open,
+        index_shards: 4,
+        policy: PolicyId(0),
+        owner: "alice".to_owned(),
+        consistency: Level::default(),
+        settings,
+    };
+    Standing::of(who, "bkt", &bucket)
+}
+
+fn with_policy(policy: Option<&str>) -> Settings {
+    let mut settings = Settings::default();
+    if let Some(policy) = policy {
+        settings.set(Setting::Policy, policy.into()).unwrap();
+    }
+    settings
+}
+
+fn granting(grants: &[(Grantee, Permission)]) -> Settings {
+    let grant = |(grantee, permission): &(Grantee, Permission)| Grant {
+        grantee: grantee.clone(),
+        permission: *permission,
+    };
+    let acl = Acl { owner: "alice".to_owned(), grants: grants.iter().map(grant).collect() };
+    let mut settings = Settings::default();
+    settings.set(Setting::Acl, acl.encode()).unwrap();
+    settings
+}
+
+fn owned(mut settings: Settings, ownership: &'static str) -> Settings {
+    let object_ownership = ObjectOwnership::from_static(ownership);
+    let controls = OwnershipControls { rules: vec![OwnershipControlsRule { object_ownership }] };
+    settings.set(Setting::OwnershipControls, to_document(&controls)).unwrap();
+    settings
+}
+
+fn answer(who: &str, settings: Settings, action: Action) -> Answer {
+    let requester = &Requester::named(who);
+    let resource = if action.scope() == Scope::Bucket { "bkt" } else { "bkt/k" };
+    let context = &Context::default();
+    standing(requester, settings).allows(&Question { requester, action, resource, context })
+}
+
+#[test]
+fn a_bucket_without_a_policy_is_its_owners() {
+    for action in Action::ALL {
+        let is_on_object = matches!(action.granted(), Granted::OnObject(_));
+        let expected = |may| if is_on_object { Answer::ByObject } else { Answer::of(may) };
+        assert_eq!(answer("alice", with_policy(None), *action), expected(true), "{action:?}");
+        assert_eq!(answer("bob", with_policy(None), *action), expected(false), "{action:?}");
+        let enforced = || owned(with_policy(None), "BucketOwnerEnforced");
+        assert_eq!(answer("alice", enforced(), *action), Answer::Yes);
+        assert_eq!(answer("bob", enforced(), *action), Answer::No);
+    }
+    let (alice, bob) = (Requester::named("alice"), Requester::named("bob"));
+    assert!(standing(&alice, with_policy(None)).is_unlimited());
+    assert!(!standing(&bob, with_policy(None)).is_shut_out(), "an object may let him in");
+    assert!(standing(&bob, owned(with_policy(None), "BucketOwnerEnforced")).is_shut_out());
+}
+
+#[test]
+fn a_policy_that_can_not_be_read_leaves_the_owner_what_repairs_it() {
+    let broken = || with_policy(Some(r#"{"Version": "2040-01-01"}"#));
+    let repairs = [Action::GetBucketPolicy, Action::PutBucketPolicy, Action::DeleteBucketPolicy];
+    for action in Action::ALL {
+        let expected = Answer::of(repairs.contains(action));
+        assert_eq!(answer("alice", broken(), *action), expected);
+        assert_eq!(answer("bob", broken(), *action), Answer::No);
+    }
+    let (alice, bob) = (Requester::named("alice"), Requester::named("bob"));
+    assert!(!standing(&alice, broken()).is_unlimited() && standing(&bob, broken()).is_shut_out());
+}
+
+#[test]
+fn a_list_grants_what_it_says_and_takes_the_rest_from_its_owner() {
+    let bob = || Grantee::Canonical("bob".to_owned());
+    let settings = || granting(&[(bob(), Permission::Write), (bob(), Permission::ReadAcp)]);
+    for (who, action, expected) in [
+        ("bob", Action::PutObject, Answer::Yes),
+        ("bob", Action::DeleteObject, Answer::Yes),
+        ("bob", Action::GetBucketAcl, Answer::Yes),
+        ("bob", Action::PutBucketAcl, Answer::No),
+        ("bob", Action::ListBucket, Answer::No),
+        ("bob", Action::DeleteBucket, Answer::No),
+        ("bob", Action::GetObject, Answer::ByObject),
+        ("carol", Action::PutObject, Answer::No),
+        ("alice", Action::PutObject, Answer::No),
+        ("alice", Action::ListBucket, Answer::No),
+        ("alice", Action::PutBucketAcl, Answer::Yes),
+        ("alice", Action::DeleteBucket, Answer::Yes),
+    ] {
+        assert_eq!(answer(who, settings(), action), expected, "{who} {action:?}");
+        let requester = Requester::named(who);
+        let may_ever = standing(&requester, settings()).may_ever(&requester, &[action]);
+        assert_eq!(may_ever, who == "alice" || expected != Answer::No);
+    }
+    assert!(!standing(&Requester::named("alice"), settings()).is_unlimited());
+    let enforced = owned(settings(), "BucketOwnerEnforced");
+    assert_eq!(answer("bob", enforced.clone(), Action::PutObject), Answer::No);
+    assert_eq!(answer("alice", enforced, Action::PutObject), Answer::Yes);
+}
+
+#[test]
+fn a_policy_denies_what_lists_grant_and_a_block_ignores_what_they_grant_to_everyone() {
+    let public = || granting(&[(Grantee::AllUsers, Permission::Read)]);
+    assert_eq!(answer("bob", public(), Action::ListBucket), Answer::Yes);
+    let mut denied = public();
+    let policy = r#"{"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Principal": "*",
+        "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::bkt"}]}"#;
+    denied.set(Setting::Policy, policy.into()).unwrap();
+    assert_eq!(answer("bob", denied, Action::ListBucket), Answer::No);
+    let mut ignored = public();
+    let block =
+        PublicAccessBlockConfiguration { ignore_public_acls: Some(true), ..Default::default() };
+    ignored.set(Setting::PublicAccessBlock, to_document(&block)).unwrap();
+    assert_eq!(answer("bob", ignored, Action::ListBucket), Answer::No);
+}
+
+#[test]
+fn objects_are_their_writers_unless_the_bucket_says_otherwise() {
+    let bob = Requester::named("bob");
+    for (ownership, plain, given_away) in [
+        (None, "bob", "bob"),
+        (Some("ObjectWriter"), "bob", "bob"),
+        (Some("BucketOwnerPreferred"), "bob", "alice"),
+        (Some("BucketOwnerEnforced"), "alice", "alice"),
+    ] {
+        let settings = Settings::default();
+        let settings = ownership.map_or(settings.clone(), |it| owned(settings, it));
+        let standing = |who: &Requester| standing(who, settings.clone());
+        assert_eq!(standing(&bob).owner_of_new(&bob, false), plain, "{ownership:?}");
+        assert_eq!(standing(&bob).owner_of_new(&bob, true), given_away, "{ownership:?}");
+        for who in [Requester::Anonymous, Requester::named("root"), Requester::named("alice")] {
+            assert_eq!(standing(&who).owner_of_new(&who, false), "alice");
+        }
+    }
+}
