@@ -31,6 +31,7 @@ pub mod extent;
 pub mod http;
 pub mod id;
 pub mod key;
+pub mod lifecycle;
 pub mod limits;
 pub mod network;
 pub mod redundancy;
