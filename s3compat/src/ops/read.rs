@@ -55,7 +55,13 @@ impl Operations {
             expires: input.response_expires,
         };
         let token = self.store.token(&input.bucket, &input.key, read.stamp);
-        reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)
+        let checksum_mode = input.checksum_mode.as_ref();
+        let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
+        if input.version_id.is_none() {
+            let place = (input.bucket.as_str(), input.key.as_str());
+            self.tell_expiration(&mut response.headers, place, &read.object).await;
+        }
+        Ok(response)
     }
 
     pub(super) async fn head_object(
@@ -84,7 +90,13 @@ impl Operations {
             expires: input.response_expires,
         };
         let token = self.store.token(&input.bucket, &input.key, read.stamp);
-        reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)
+        let checksum_mode = input.checksum_mode.as_ref();
+        let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
+        if input.version_id.is_none() {
+            let place = (input.bucket.as_str(), input.key.as_str());
+            self.tell_expiration(&mut response.headers, place, &read.object).await;
+        }
+        Ok(response)
     }
 }
 
