@@ -32,6 +32,7 @@ pub mod extent;
 pub mod http;
 pub mod id;
 pub mod key;
+pub mod lifecycle;
 pub mod limits;
 pub mod lock;
 pub mod network;

@@ -4,7 +4,8 @@
 //! of [`Backend`](martlet_protocol::Backend). Nothing here knows HTTP, and nothing here knows disks.
 //!
 //! ```text
-//! put, change, read, listing, bucket, multipart, versions     what clients ask for; `accounts`: who they are
+//! put, change, read, listing, bucket, multipart, versions     what clients ask for; `accounts`: who they are;
+//!   │          │            │                                 `lifecycle`: what the rules of buckets take
 //!   │          │            │
 //!   ▼          ▼            ▼
 //! ingest     bodies       walk ── merge             bytes in, bytes out, names in order
@@ -38,6 +39,7 @@ mod hashing;
 mod index;
 mod ingest;
 mod latch;
+mod lifecycle;
 mod listing;
 mod lock;
 mod manifests;

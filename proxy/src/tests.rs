@@ -13,6 +13,7 @@ mod fences;
 mod harness;
 mod late_parts;
 mod levels;
+mod lifecycle;
 mod listing;
 mod lists;
 mod marks;

@@ -29,4 +29,5 @@ mod revise;
 
 pub(crate) use self::append::New;
 pub(crate) use self::find::no_object;
+pub(crate) use self::remove::Provided;
 pub(crate) use self::revise::Revision;

@@ -1,4 +1,4 @@
-//! Expire: uploads that ended, or were given up (rule M1).
+//! Expire: uploads that ended, or were given up (rule M1), and what the rules of buckets take.
 //!
 //! ```text
 //! open ──too old──▶ aborted ──▶ its parts go ──▶ … ──no part can come any more──▶ it goes
@@ -15,7 +15,12 @@
 //!
 //! An upload whose completion was decided and never came to its end is left as it is: whether its
 //! object was written is for those to find out who can judge the condition that it was decided on.
+//!
+//! * [`buckets`]: which buckets there are, with their rules; [`parts`]: which parts an upload has.
+//! * [`objects`]: the walk over the objects of buckets that have rules.
 
+mod buckets;
+mod objects;
 mod parts;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,18 +31,21 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::backend::{ListRequest, ListStart};
-use martlet_protocol::entry::{Entry, Upload, UploadState, Value};
+use martlet_protocol::entry::{Bucket, Entry, Upload, UploadState, Value};
 use martlet_protocol::key::{index_placement, shard_of};
+use martlet_protocol::lifecycle::{Day, Lifecycle, ObjectExpiry, Standing, Subject};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::{
-    BucketId, Clock, DeviceId, RegisterKey, RegisterKind, Result, Shard, Stamp, StampSource,
-    WriteId,
+    BucketId, Clock, DeviceId, RegisterKey, RegisterKind, Result, Setting, Shard, Stamp,
+    StampSource, WriteId,
 };
 
+use self::buckets::buckets;
+use self::objects::{Objects, Task};
 use self::parts::parts_of;
 use crate::cluster::{Cluster, Scope, SharedCluster, in_time};
+use crate::cursors::Cursors;
 use crate::identity::{Candidate, replace};
-use crate::sweep::{Known, list_buckets};
 use crate::worker::{Progress, Worker};
 
 /// Uploads that one step looks at.
@@ -46,6 +54,8 @@ const BATCH: usize = 64;
 const AT_ONCE: usize = 16;
 /// The longest rest between two passes.
 const REST_MAX: Duration = Duration::from_mins(10);
+/// How often in a day of the rules objects are gone through.
+const PASSES_A_DAY: u64 = 24;
 
 /// How it goes about it.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +67,8 @@ pub struct ExpireOptions {
     /// How long after its end an upload is remembered, in milliseconds: longer than a part of it can
     /// be on its way.
     pub ended_grace_ms: u64,
+    /// How long the days of rules are.
+    pub day: Day,
 }
 
 impl Default for ExpireOptions {
@@ -65,6 +77,7 @@ impl Default for ExpireOptions {
             open_age_ms: None,
             parts_grace_ms: FIRST_HAND_AGE_MS_MAX,
             ended_grace_ms: COMMIT_WINDOW_MS + FIRST_HAND_AGE_MS_MAX,
+            day: Day::FULL,
         }
     }
 }
@@ -79,7 +92,12 @@ pub struct Expire {
     /// What this pass still has to list; none before a pass.
     lists: Option<VecDeque<Listing>>,
     left: u64,
+    /// Who does what rules say of objects, where anybody does.
+    objects: Option<Objects>,
 }
+
+/// What a pass goes through: uploads, and objects.
+type Passes = (VecDeque<Listing>, Vec<Task>);
 
 /// The uploads of one bucket, in the shards whose first primary is one device.
 #[derive(Clone, Debug)]
@@ -89,6 +107,8 @@ struct Listing {
     shards: Vec<Shard>,
     device: DeviceId,
     start: ListStart,
+    /// The rules of the bucket.
+    rules: Arc<Lifecycle>,
 }
 
 /// What is to become of an upload.
@@ -101,12 +121,25 @@ enum Fate {
 }
 
 impl ExpireOptions {
-    fn fate(&self, entry: &Entry, now_ms: u64) -> Fate {
+    /// How often the objects of a bucket with rules are gone through.
+    fn period_ms(&self) -> u64 {
+        (self.day.ms() / PASSES_A_DAY).max(1000)
+    }
+
+    /// Whether a rule says that an open upload is to be given up by now.
+    fn is_due(&self, upload: &Upload, rules: &Lifecycle, now_ms: u64) -> bool {
+        let subject = Subject { key: &upload.key, object: None };
+        let standing = Standing::Upload { initiated_ms: upload.initiated_ms };
+        rules.due(&subject, standing, self.day).is_some_and(|due| due.at_ms <= now_ms)
+    }
+
+    fn fate(&self, entry: &Entry, rules: &Lifecycle, now_ms: u64) -> Fate {
         let Value::Upload(upload) = &entry.value else { return Fate::Stay };
         let is_past = |since_ms: u64, age_ms| since_ms.saturating_add(age_ms) < now_ms;
         match upload.state {
             UploadState::Open => match self.open_age_ms {
                 Some(age_ms) if is_past(upload.initiated_ms, age_ms) => Fate::Abort,
+                _ if self.is_due(upload, rules, now_ms) => Fate::Abort,
                 _ => Fate::Stay,
             },
             UploadState::Completing { .. } => Fate::Stay,
@@ -133,14 +166,23 @@ impl Expire {
         options: ExpireOptions,
     ) -> Self {
         let stamps = StampSource::new(clock.clone());
-        Self { cluster: cluster.into(), clock, scope, options, stamps, lists: None, left: 0 }
+        let (cluster, objects) = (cluster.into(), None);
+        Self { cluster, clock, scope, options, stamps, lists: None, left: 0, objects }
+    }
+
+    /// The same, with what rules say of objects carried out by `expiry`; where it stands, it
+    /// remembers in `cursors`.
+    #[must_use]
+    pub fn with_objects(self, expiry: Arc<dyn ObjectExpiry>, cursors: Arc<dyn Cursors>) -> Self {
+        Self { objects: Some(Objects::new(expiry, cursors)), ..self }
     }
 
     /// What a pass has to list.
-    async fn lists(&self, cluster: &Cluster) -> Result<VecDeque<Listing>> {
+    async fn lists(&self, cluster: &Cluster) -> Result<Passes> {
         let mine = cluster.index_devices_of(&self.scope);
-        let mut lists = VecDeque::new();
-        for (bucket, Known { shards: index_shards }) in list_buckets(cluster).await? {
+        let (mut lists, mut tasks) = (VecDeque::new(), Vec::new());
+        for (name, found) in buckets(cluster).await? {
+            let (rules, bucket, index_shards) = (rules_of(&found), found.id, found.index_shards);
             let mut by_device: BTreeMap<DeviceId, Vec<Shard>> = BTreeMap::new();
             for shard in (0..index_shards).map(Shard) {
                 let holders = cluster.holders(index_placement(bucket, shard));
@@ -148,20 +190,31 @@ impl Expire {
                     by_device.entry(*first).or_default().push(shard);
                 }
             }
+            if rules.speaks_of_objects() {
+                let shards = by_device.values().flatten();
+                tasks.extend(shards.map(|shard| Task::new(&name, bucket, *shard)));
+            }
             lists.extend(by_device.into_iter().map(|(device, shards)| Listing {
                 bucket,
                 index_shards,
                 shards,
                 device,
                 start: ListStart::First,
+                rules: rules.clone(),
             }));
         }
-        Ok(lists)
+        Ok((lists, tasks))
     }
 
     /// Brings an upload further; whether that brought anything to its end.
-    async fn expire(&self, cluster: &Cluster, at: &RegisterKey, entry: &Entry) -> Result<bool> {
-        let fate = self.options.fate(entry, self.clock.now_ms());
+    async fn expire(
+        &self,
+        cluster: &Cluster,
+        rules: &Lifecycle,
+        at: &RegisterKey,
+        entry: &Entry,
+    ) -> Result<bool> {
+        let fate = self.options.fate(entry, rules, self.clock.now_ms());
         match fate {
             Fate::Stay => Ok(false),
             Fate::Abort => self.abort(cluster, at).await,
@@ -192,7 +245,8 @@ impl Expire {
     async fn forget(&self, cluster: &Cluster, at: &RegisterKey) -> Result<bool> {
         let now_ms = self.clock.now_ms();
         let decide = |found: Option<Candidate>| {
-            let is_due = self.options.fate(&found?.entry, now_ms) == Fate::Forget;
+            let rules = Lifecycle::default();
+            let is_due = self.options.fate(&found?.entry, &rules, now_ms) == Fate::Forget;
             is_due.then(|| written(Value::Tombstone))
         };
         Ok(replace(cluster, &self.stamps, at, decide).await?.is_some())
@@ -222,6 +276,41 @@ impl Expire {
     }
 }
 
+impl Expire {
+    /// Begins a pass: over the uploads, and after them over the objects of buckets with rules, if it
+    /// is time for those.
+    async fn begin(&mut self, cluster: &Cluster) -> Result<()> {
+        self.left = 0;
+        let (lists, tasks) = self.lists(cluster).await?;
+        self.lists = Some(lists);
+        let (now_ms, period_ms) = (self.clock.now_ms(), self.options.period_ms());
+        if let Some(objects) = &mut self.objects {
+            objects.await_turn(tasks, now_ms, period_ms);
+        }
+        Ok(())
+    }
+
+    /// Goes through some of the objects.
+    async fn step_objects(&mut self) -> Progress {
+        let day = self.options.day;
+        let Some(objects) = &mut self.objects else { return Progress::default() };
+        let mut progress = objects.step(day).await;
+        self.left += progress.kept;
+        (progress.backlog, progress.idle) = (self.left, !objects.is_under_way());
+        progress
+    }
+}
+
+/// The rules of a bucket; those that are not understood take nothing.
+fn rules_of(bucket: &Bucket) -> Arc<Lifecycle> {
+    let rules = bucket.settings.get(Setting::Lifecycle).map(Lifecycle::of).transpose();
+    let rules = rules.unwrap_or_else(|error| {
+        tracing::warn!(bucket = %bucket.id, %error, "the rules of a bucket are not carried out");
+        None
+    });
+    Arc::new(rules.unwrap_or_default())
+}
+
 /// A new write, whose order a ballot gives it.
 fn written(value: Value) -> Candidate {
     let entry = Entry { order: Stamp::ZERO, write_id: WriteId::random(), value };
@@ -247,7 +336,7 @@ impl Expire {
         };
         for (at, entry) in &page {
             progress.items += 1;
-            match self.expire(cluster, at, entry).await {
+            match self.expire(cluster, &listing.rules, at, entry).await {
                 Ok(done) => progress.done += u64::from(done),
                 Err(error) => {
                     tracing::debug!(?at, %error, "an upload is kept for now");
@@ -294,24 +383,25 @@ impl Worker for Expire {
     }
 
     fn idle_pause(&self, usual: Duration) -> Duration {
-        let ages = [self.options.parts_grace_ms, self.options.ended_grace_ms];
-        let least = ages.into_iter().chain(self.options.open_age_ms).min().unwrap_or(0);
-        Duration::from_millis(least).clamp(usual.min(REST_MAX), REST_MAX)
+        let (period_ms, ages) =
+            (self.options.period_ms(), [self.options.parts_grace_ms, self.options.ended_grace_ms]);
+        let ages = ages.into_iter().chain(self.options.open_age_ms).chain([period_ms]);
+        let least = Duration::from_millis(ages.min().unwrap_or(0));
+        least.clamp(usual.min(REST_MAX).min(Duration::from_millis(period_ms)), REST_MAX)
     }
 
     async fn step(&mut self) -> Result<Progress> {
-        let cluster = self.cluster.get();
-        let mut lists = self.lists.take().unwrap_or_default();
-        if lists.is_empty() {
-            self.left = 0;
-            match self.lists(&cluster).await {
-                Ok(all) => lists = all,
-                Err(error) => {
-                    tracing::debug!(%error, "uploads are kept: nobody can tell the buckets");
-                    return Ok(Progress { kept: 1, idle: true, ..Progress::default() });
-                }
-            }
+        if self.objects.as_ref().is_some_and(Objects::is_under_way) {
+            return Ok(self.step_objects().await);
         }
+        let cluster = self.cluster.get();
+        if self.lists.is_none()
+            && let Err(error) = self.begin(&cluster).await
+        {
+            tracing::debug!(%error, "uploads and objects are kept: nobody can tell the buckets");
+            return Ok(Progress { kept: 1, idle: true, ..Progress::default() });
+        }
+        let mut lists = self.lists.take().unwrap_or_default();
         let mut progress = Progress::default();
         if let Some(listing) = lists.pop_front()
             && let Some(rest) = self.go_on(&cluster, listing, &mut progress).await
@@ -319,8 +409,10 @@ impl Worker for Expire {
             lists.push_front(rest);
         }
         self.left += progress.kept;
-        (progress.backlog, progress.idle) = (self.left, lists.is_empty());
         self.lists = Some(lists).filter(|lists| !lists.is_empty());
+        let objects = self.objects.as_mut().filter(|_| self.lists.is_none());
+        let goes_on = self.lists.is_some() || objects.is_some_and(Objects::begin);
+        (progress.backlog, progress.idle) = (self.left, !goes_on);
         Ok(progress)
     }
 }

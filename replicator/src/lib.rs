@@ -8,7 +8,7 @@
 //!                         ├─ ReplicateRegisters  compares what replicas hold, and brings what differs
 //!                         ├─ ReplicateExtents    brings extents to where they belong
 //!                         ├─ Reconstruct         makes lost fragments of others
-//!                         ├─ Expire              uploads that ended, or were given up
+//!                         ├─ Expire              uploads that ended or were given up, and what rules take
 //!                         ├─ Collect             tombstones that nobody needs any more
 //!                         ├─ Reclaim             extents of superseded entries, after a grace time
 //!                         ├─ Sweep               extents that no entry ever came to own

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use martlet_protocol::lifecycle::{Day, ObjectExpiry};
 use martlet_protocol::{Clock, Error};
 
 use crate::audit::{Audit, AuditOptions};
@@ -42,6 +43,8 @@ pub struct Standard {
     pub alone_since_ms: Option<u64>,
     /// How what lasts is kept whole.
     pub upkeep: UpkeepOptions,
+    /// Who carries out what the rules of buckets say of objects; none: nobody here.
+    pub objects: Option<Arc<dyn ObjectExpiry>>,
 }
 
 /// How the workers go about what takes days: reading everything, and letting go of what is old.
@@ -55,6 +58,8 @@ pub struct UpkeepOptions {
     pub reclaim_age: Duration,
     /// How old an upload is before it is given up; none: never.
     pub upload_age: Option<Duration>,
+    /// How long the days of lifecycle rules are.
+    pub lifecycle_day: Day,
     /// Where long walks go on after a restart.
     pub cursors: Arc<dyn Cursors>,
 }
@@ -66,6 +71,7 @@ impl Default for UpkeepOptions {
             replicate: ReplicateOptions::default(),
             reclaim_age: Duration::from_hours(7 * 24),
             upload_age: None,
+            lifecycle_day: Day::FULL,
             cursors: Arc::new(MemoryCursors::default()),
         }
     }
@@ -92,7 +98,7 @@ impl Standard {
     }
 
     fn workers_after_founding(&self, founding_ms: u64) -> Vec<Box<dyn Worker>> {
-        let Self { cluster, clock, scope, reclaim, alone_since_ms, upkeep } = self.clone();
+        let Self { cluster, clock, scope, reclaim, alone_since_ms, upkeep, .. } = self.clone();
         let sweep = match alone_since_ms {
             Some(started_ms) => SweepOptions::alone(reclaim.grace_ms, started_ms),
             None => SweepOptions::among_others(reclaim.grace_ms),
@@ -111,9 +117,7 @@ impl Standard {
         let age_ms = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let collect = CollectOptions { age_ms: age_ms(upkeep.reclaim_age) };
         let collect = Collect::new(cluster.clone(), clock.clone(), scope.clone(), collect);
-        let expire =
-            ExpireOptions { open_age_ms: upkeep.upload_age.map(age_ms), ..Default::default() };
-        let expire = Expire::new(cluster.clone(), clock.clone(), scope.clone(), expire);
+        let expire = self.expire(upkeep.upload_age.map(age_ms));
         let reclaim = Reclaim::new(cluster.clone(), clock.clone(), reclaim);
         let sweep = Sweep::new(cluster.clone(), clock, sweep);
         let audit = Audit::new(cluster, scope.clone(), upkeep.audit);
@@ -130,6 +134,17 @@ impl Standard {
             Box::new(sweep.looking_after(scope)),
             Box::new(audit.with_cursors(upkeep.cursors)),
         ]
+    }
+
+    fn expire(&self, open_age_ms: Option<u64>) -> Expire {
+        let Self { cluster, clock, scope, upkeep, objects, .. } = self.clone();
+        let day = upkeep.lifecycle_day;
+        let options = ExpireOptions { open_age_ms, day, ..ExpireOptions::default() };
+        let expire = Expire::new(cluster, clock, scope, options);
+        match objects {
+            Some(objects) => expire.with_objects(objects, upkeep.cursors),
+            None => expire,
+        }
     }
 
     /// Starts them.
@@ -201,6 +216,7 @@ mod tests {
             reclaim: ReclaimOptions::default(),
             alone_since_ms: None,
             upkeep: UpkeepOptions::default(),
+            objects: None,
         }
     }
 

@@ -183,7 +183,9 @@ fn from_environment(names: &[&str], environment: impl Fn(&str) -> Option<String>
             continue;
         };
         let value = match text.parse::<u64>() {
-            Ok(number) if name.starts_with("max_") => Value::from(number),
+            Ok(number) if name.starts_with("max_") || name.ends_with("_seconds") => {
+                Value::from(number)
+            }
             _ => Value::from(text),
         };
         dict.insert((*name).to_owned(), value);

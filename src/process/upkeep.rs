@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use martlet_protocol::lifecycle::Day;
 use martlet_replicator::{AuditOptions, FileCursors, ReplicateOptions, UpkeepOptions};
 use serde::{Deserialize, Deserializer};
 
@@ -29,6 +30,8 @@ pub(crate) struct UpkeepSettings {
     /// How old an upload is that nobody has completed before it is given up; none means never.
     #[serde(deserialize_with = "maybe_span")]
     upload_age: Option<Duration>,
+    /// How many seconds a day of lifecycle rules has.
+    lifecycle_day_seconds: u64,
     /// Bytes that are read and verified in a second.
     audit_rate: Size,
     /// Bytes of extents that are copied in a second at most; none means as many as clients leave.
@@ -37,10 +40,12 @@ pub(crate) struct UpkeepSettings {
 
 impl Default for UpkeepSettings {
     fn default() -> Self {
-        let UpkeepOptions { audit, reclaim_age, upload_age, .. } = UpkeepOptions::default();
+        let UpkeepOptions { audit, reclaim_age, upload_age, lifecycle_day, .. } =
+            UpkeepOptions::default();
         Self {
             reclaim_age,
             upload_age,
+            lifecycle_day_seconds: lifecycle_day.ms() / 1000,
             audit_rate: Size(audit.bytes_per_second),
             replicate_rate: None,
         }
@@ -53,8 +58,8 @@ fn maybe_span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Durat
 
 impl UpkeepSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 4] =
-        ["reclaim_age", "upload_age", "audit_rate", "replicate_rate"];
+    pub(crate) const NAMES: [&str; 5] =
+        ["reclaim_age", "upload_age", "lifecycle_day_seconds", "audit_rate", "replicate_rate"];
 
     /// Refuses what makes no sense.
     pub(crate) fn check(&self) -> Result<(), Failure> {
@@ -63,6 +68,11 @@ impl UpkeepSettings {
             return Err(Failure::usage(
                 "reclaim_age and upload_age start at 1h: a deleted object could come back by a late \
                  write, and an upload end while its client goes on",
+            ));
+        }
+        if self.lifecycle_day_seconds == 0 {
+            return Err(Failure::usage(
+                "lifecycle_day_seconds starts at 1: at 0 every rule would take everything at once",
             ));
         }
         if self.audit_rate.0 == 0 || self.replicate_rate == Some(Size(0)) {
@@ -95,6 +105,7 @@ impl UpkeepSettings {
             },
             reclaim_age: test_age.unwrap_or(self.reclaim_age),
             upload_age: test_age.or(self.upload_age),
+            lifecycle_day: Day::of_seconds(self.lifecycle_day_seconds),
             cursors: Arc::new(FileCursors::open(folder.join(CURSORS))),
         })
     }
@@ -103,6 +114,7 @@ impl UpkeepSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::settings::Told;
 
     #[test]
     fn every_upkeep_setting_has_a_name() {
@@ -111,6 +123,21 @@ mod tests {
             printed.lines().filter(|line| line.starts_with("    ") && !line.starts_with("     "));
         let fields = fields.filter_map(|line| line.trim().split_once(':'));
         assert_eq!(fields.map(|(name, _)| name).collect::<Vec<_>>(), UpkeepSettings::NAMES);
+    }
+
+    #[test]
+    fn a_day_is_a_number_of_seconds_in_a_file_and_in_the_environment() {
+        let told = |file: &str, variable: Option<&str>| {
+            let environment = |name: &str| {
+                variable.filter(|_| name == "MARTLET_LIFECYCLE_DAY_SECONDS").map(str::to_owned)
+            };
+            let args = std::collections::BTreeMap::<String, String>::new();
+            let told = Told::gather(&UpkeepSettings::NAMES, &args, environment, Some(file));
+            told.and_then(|told| told.extract::<UpkeepSettings>()).unwrap().lifecycle_day_seconds
+        };
+        assert_eq!(told("", None), 86_400);
+        assert_eq!(told("lifecycle_day_seconds = 30", None), 30);
+        assert_eq!(told("lifecycle_day_seconds = 30", Some("10")), 10);
     }
 
     #[test]
@@ -125,6 +152,8 @@ mod tests {
             };
             assert!(young.check().unwrap_err().to_string().contains("start at 1h"));
         }
+        let none = UpkeepSettings { lifecycle_day_seconds: 0, ..settings.clone() };
+        assert!(none.check().unwrap_err().to_string().contains("starts at 1"));
         let still = UpkeepSettings { replicate_rate: Some(Size(0)), ..settings };
         assert!(still.check().unwrap_err().to_string().contains("bytes in a second"));
     }
@@ -135,6 +164,7 @@ mod tests {
         let folder = DataFolder::open(place.path()).unwrap();
         let settings =
             UpkeepSettings { replicate_rate: Some(Size(7)), ..UpkeepSettings::default() };
+        assert_eq!(settings.options(&folder, None).unwrap().lifecycle_day, Day::FULL);
         let options = settings.options(&folder, Some(Duration::from_millis(5))).unwrap();
         assert_eq!(options.replicate.young_ms, 5);
         assert_eq!(options.replicate.bytes_per_second_max, Some(7));

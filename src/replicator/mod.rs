@@ -9,6 +9,7 @@
 //! Several may run side by side, each for some of the nodes; that two look after the same device is
 //! wasteful, and harmless.
 
+mod objects;
 mod settings;
 mod spread;
 
@@ -16,6 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use martlet_protocol::lifecycle::ObjectExpiry;
+use martlet_proxy::ObjectStore;
 use martlet_replicator::{
     Cluster, Foreground, KnownTerm, OnceReport, Runner, Scope, SharedCluster, Spread, Standard,
     run_all_once,
@@ -58,6 +61,8 @@ struct Opened {
     name: String,
     member: Arc<Member>,
     cluster: SharedCluster,
+    /// By which rules are carried out on objects.
+    store: Option<ObjectStore>,
     standard: Standard,
 }
 
@@ -71,6 +76,8 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
     let scope = scope(&rings, &settings.nodes)?;
     member.round().await;
     let cluster = SharedCluster::new(cluster(&member, &member.keeper.rings())?);
+    let store = objects::open(&member, &member.keeper.rings())?;
+    let expiry = store.clone().map(|store| Arc::new(store) as Arc<dyn ObjectExpiry>);
     let standard = Standard {
         cluster: cluster.clone(),
         clock: member.clock.clone(),
@@ -79,8 +86,9 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
         // Proxies may be writing: nothing goes before its commit window is over.
         alone_since_ms: None,
         upkeep: settings.upkeep.options(&folder, hurry)?,
+        objects: expiry,
     };
-    Ok(Opened { name, member, cluster, standard })
+    Ok(Opened { name, member, cluster, store, standard })
 }
 
 fn scope(rings: &Rings, nodes: &[String]) -> Result<Scope, Failure> {
@@ -111,12 +119,12 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let listener = admin::bind(settings.admin_address()).await?;
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(listener, &settings.common);
-    let Opened { name, member, cluster, standard } = open(&settings).await?;
+    let Opened { name, member, cluster, store, standard } = open(&settings).await?;
     let mut runner = Runner::new(workers::pace(workers::hurry()?), Arc::new(Foreground::default()));
     standard.start(&mut runner);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    tasks.spawn(follow(cluster, member.clone(), stopped.clone()));
+    tasks.spawn(follow((cluster, store), member.clone(), stopped.clone()));
     tasks.spawn(member.clone().keep_up(stopped));
     let ask: AskWorkers = Arc::new(runner.statuses());
     let nodes = member.clone();
@@ -152,7 +160,11 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
 }
 
 /// Puts newer rings in place as they come, until `stop`.
-async fn follow(shared: SharedCluster, member: Arc<Member>, mut stop: watch::Receiver<bool>) {
+async fn follow(
+    (shared, store): (SharedCluster, Option<ObjectStore>),
+    member: Arc<Member>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut changes = member.keeper.changes();
     loop {
         let rings = member.keeper.rings();
@@ -162,6 +174,9 @@ async fn follow(shared: SharedCluster, member: Arc<Member>, mut stop: watch::Rec
             Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
         }
         shared.get().term.raise(member.keeper.term());
+        if let Some(store) = &store {
+            objects::renew(store, &member, &rings);
+        }
         loop {
             shared.get().spread.set(has_spread(&member, &member.keeper.rings()));
             tokio::select! {

@@ -159,6 +159,7 @@ impl Store {
             reclaim: workers::reclaim(settings.reclaim_grace, hurry),
             alone_since_ms: Some(self.started_ms),
             upkeep: settings.upkeep.options(folder, hurry)?,
+            objects: Some(Arc::new(self.objects.clone())),
         };
         let mut runner = Runner::new(workers::pace(hurry), foreground);
         standard.start(&mut runner);

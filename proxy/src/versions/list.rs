@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use bytes::Bytes;
 use martlet_protocol::backend::{ListStart, Want};
 use martlet_protocol::entry::{Bucket, Entry, Value};
-use martlet_protocol::{Level, RegisterKey, RegisterKind, Version, VersionId, WriteId};
+use martlet_protocol::{Level, RegisterKey, RegisterKind, Shard, Version, VersionId, WriteId};
 
 use super::beside::{run_of, version_of};
 use crate::api::{ListVersions, ListedVersion, VersionPage};
@@ -61,6 +61,8 @@ const NULL_PLACE: WriteId = WriteId([0xff; 16]);
 struct Filling<'a> {
     inner: &'a Inner,
     list: &'a ListVersions,
+    /// The only shard to look at; none: all of them.
+    shard: Option<Shard>,
     level: Level,
     page: VersionPage,
     last: Option<(String, Option<VersionId>)>,
@@ -243,17 +245,37 @@ impl ObjectStore {
     pub async fn list_versions(&self, bucket: &str, list: ListVersions) -> Result<VersionPage> {
         let inner = &self.inner();
         let bucket = inner.bucket_with_versions(bucket).await?;
-        let level = inner.level(&bucket);
-        let mut filling =
-            Filling { inner, list: &list, level, page: VersionPage::default(), last: None };
+        inner.list_versions(&bucket, &list, None).await
+    }
+}
+
+impl Inner {
+    /// The same of one shard of a bucket, or of all of them.
+    pub(crate) async fn list_versions(
+        &self,
+        bucket: &Bucket,
+        list: &ListVersions,
+        shard: Option<Shard>,
+    ) -> Result<VersionPage> {
+        let (level, page) = (self.level(bucket), VersionPage::default());
+        let mut filling = Filling { inner: self, list, shard, level, page, last: None };
         if list.limit > 0 && !list.prefix.contains('\0') {
-            filling.fill(&bucket).await?;
+            filling.fill(bucket).await?;
         }
         Ok(filling.page)
     }
 }
 
 impl<'a> Filling<'a> {
+    /// The registers of a kind that it looks at.
+    fn paths(&self, bucket: &Bucket, kind: RegisterKind) -> Paths {
+        let all = Paths::all(bucket, kind).below(self.list.prefix.as_bytes());
+        match self.shard {
+            Some(shard) => Paths { shards: vec![shard], ..all },
+            None => all,
+        }
+    }
+
     async fn fill(&mut self, bucket: &Bucket) -> Result<()> {
         let (inner, list) = (self.inner, self.list);
         if let (Some(key), Some(version)) = (&list.after_key, list.after_version)
@@ -261,7 +283,7 @@ impl<'a> Filling<'a> {
         {
             return Ok(());
         }
-        let paths = Paths::all(bucket, RegisterKind::Object).below(list.prefix.as_bytes());
+        let paths = self.paths(bucket, RegisterKind::Object);
         let expected = list.limit.saturating_add(1);
         let mut walk = Walk::new(inner, &paths, start(list), expected, self.level)?;
         walk.honour(inner.ask.read_after);
@@ -332,7 +354,7 @@ impl<'a> Filling<'a> {
         let Some(first) = first.filter(|_| bucket.versioning().state.keeps_versions()) else {
             return Ok(None);
         };
-        let paths = Paths::all(bucket, RegisterKind::Version).below(self.list.prefix.as_bytes());
+        let paths = self.paths(bucket, RegisterKind::Version);
         let expected = self.list.limit.saturating_add(1);
         let start = ListStart::At(run(first));
         let walk = Walk::new(self.inner, &paths, start, expected, self.level)?;

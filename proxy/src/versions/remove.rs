@@ -8,7 +8,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::lock::{Bypass, check_removal_of};
-use martlet_protocol::{Stamp, VersionId};
+use martlet_protocol::{Stamp, Version, VersionId};
 
 use super::beside::version_of;
 use crate::error::Result;
@@ -16,12 +16,27 @@ use crate::index::{Failed, Intent, Judge, Landed, Proposal, Round, Step};
 use crate::put::Site;
 use crate::store::Inner;
 
+/// Whether an entry is what it was taken for.
+pub(super) type Fits<'a> = dyn Fn(&Entry) -> bool + Send + Sync + 'a;
+
+/// What must hold of a version, as the ballot finds it, for it to go.
+#[derive(Clone, Copy)]
+pub(crate) enum Provided<'a> {
+    /// Nothing: its removal was asked for.
+    Nothing,
+    /// Another one has taken its place.
+    Noncurrent(&'a Fits<'a>),
+    /// There is no other one of its key.
+    Alone(&'a Fits<'a>),
+}
+
 /// Removes one version of a key.
 struct Removal<'a> {
     inner: &'a Inner,
     version: VersionId,
     /// Which locks it passes over.
     bypass: Bypass,
+    provided: Provided<'a>,
     /// Whether it was a delete marker, by the last round.
     was_marker: bool,
 }
@@ -41,6 +56,9 @@ impl Removal<'_> {
                 None => return Ok(Step::Keep),
             }
         };
+        if !self.may_go(round, held, &gone).await? {
+            return Ok(Step::Keep);
+        }
         check_removal_of(&gone.value, self.inner.stamps.now_ms(), self.bypass)?;
         self.was_marker = matches!(gone.value, Value::DeleteMarker(_));
         // Before the head lets go of it: a copy of it may be there, or be on its way.
@@ -54,6 +72,19 @@ impl Removal<'_> {
         let next = self.inner.latest_beside(round.intent.key, held).await?;
         let (value, inline) = next.unwrap_or((Value::Tombstone, None));
         Ok(Step::Write(Proposal { value, inline, keep_body: false }))
+    }
+
+    async fn may_go(&self, round: Round<'_>, held: Version, entry: &Entry) -> Result<bool> {
+        let is_head = held.name() == self.version;
+        Ok(match self.provided {
+            Provided::Nothing => true,
+            Provided::Noncurrent(fits) => !is_head && fits(entry),
+            Provided::Alone(fits) => {
+                is_head
+                    && fits(entry)
+                    && self.inner.latest_beside(round.intent.key, held).await?.is_none()
+            }
+        })
     }
 }
 
@@ -78,8 +109,19 @@ impl Inner {
         intent: Intent<'_>,
         (version, bypass): (VersionId, Bypass),
     ) -> Result<(Landed, bool), Failed> {
+        self.remove_version_if(site, intent, (version, bypass), Provided::Nothing).await
+    }
+
+    /// The same, if the ballot finds it to be what it must be. If not, it is kept.
+    pub(crate) async fn remove_version_if(
+        &self,
+        site: &Site<'_>,
+        intent: Intent<'_>,
+        (version, bypass): (VersionId, Bypass),
+        provided: Provided<'_>,
+    ) -> Result<(Landed, bool), Failed> {
         let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
-        let mut removal = Removal { inner: self, version, bypass, was_marker: false };
+        let mut removal = Removal { inner: self, version, bypass, provided, was_marker: false };
         let landed = self.decide_by(intent, floor, &mut removal).await?;
         Ok((landed, removal.was_marker))
     }

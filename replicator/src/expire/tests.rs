@@ -1,4 +1,6 @@
-//! Which uploads go, and in which order.
+//! Which uploads go, and in which order; and whose objects are gone through.
+
+mod rules;
 
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::{
@@ -12,8 +14,12 @@ use crate::run_once;
 use crate::testing::many::{Many, write};
 
 const SHARDS: u16 = 16;
-const OPTIONS: ExpireOptions =
-    ExpireOptions { open_age_ms: Some(100_000), parts_grace_ms: 1000, ended_grace_ms: 50_000 };
+const OPTIONS: ExpireOptions = ExpireOptions {
+    open_age_ms: Some(100_000),
+    parts_grace_ms: 1000,
+    ended_grace_ms: 50_000,
+    day: Day::of_seconds(1),
+};
 
 /// A cluster with a bucket.
 struct Fixture {
@@ -23,9 +29,19 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Self {
+        Self::with_settings(martlet_protocol::Settings::default()).await
+    }
+
+    async fn with_settings(settings: martlet_protocol::Settings) -> Self {
         let fixture = Self { world: Many::new(5), bucket: BucketId::random() };
+        fixture.set_bucket(settings, 3).await;
+        fixture
+    }
+
+    /// Writes the bucket on so many primaries.
+    async fn set_bucket(&self, settings: martlet_protocol::Settings, replicas: usize) {
         let bucket = Bucket {
-            id: fixture.bucket,
+            id: self.bucket,
             created_ms: 0,
             generation: 1,
             state: BucketState::Open,
@@ -33,11 +49,10 @@ impl Fixture {
             policy: PolicyId(0),
             owner: "root".into(),
             consistency: Level::default(),
-            settings: martlet_protocol::Settings::default(),
+            settings,
         };
         let at = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
-        fixture.put(&at, Value::Bucket(Box::new(bucket)), 3).await;
-        fixture
+        self.put(&at, Value::Bucket(Box::new(bucket)), replicas).await;
     }
 
     /// Writes an entry on so many primaries.
@@ -216,7 +231,8 @@ async fn without_a_quorum_nothing_goes() {
     for device in &primaries[1..] {
         fixture.world.memory(*device).set_offline(*device, true);
     }
-    assert!(expire.expire(&fixture.world.shared.get(), &at, &entry).await.is_err());
+    let (cluster, rules) = (fixture.world.shared.get(), Lifecycle::default());
+    assert!(expire.expire(&cluster, &rules, &at, &entry).await.is_err());
     for device in &primaries[1..] {
         fixture.world.memory(*device).set_offline(*device, false);
     }

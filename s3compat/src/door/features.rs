@@ -49,6 +49,7 @@ const KNOWN: &[&str] = &[
     "x-amz-tagging",
     "x-amz-tagging-directive",
     "x-amz-trailer",
+    "x-amz-transition-default-minimum-object-size",
     "x-amz-user-agent",
     "x-amz-website-redirect-location",
 ];

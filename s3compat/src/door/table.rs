@@ -168,6 +168,12 @@ pub static TABLE: &[Operation] = {
         with_body(row("PutBucketCors", "PUT", Bucket, &["cors"], &[]), xml(64 * KIB)),
         row("DeleteBucketCors", "DELETE", Bucket, &["cors"], &[]),
         row("GetBucketEncryption", "GET", Bucket, &["encryption"], &[]),
+        row("GetBucketLifecycleConfiguration", "GET", Bucket, &["lifecycle"], &[]),
+        with_body(
+            row("PutBucketLifecycleConfiguration", "PUT", Bucket, &["lifecycle"], &[]),
+            xml(KIB * KIB),
+        ),
+        row("DeleteBucketLifecycle", "DELETE", Bucket, &["lifecycle"], &[]),
         row("GetObjectLockConfiguration", "GET", Bucket, &["object-lock"], &[]),
         with_body(
             row("PutObjectLockConfiguration", "PUT", Bucket, &["object-lock"], &[]),
@@ -327,7 +333,7 @@ mod tests {
         use PathKind::{Bucket, Object, Service};
         for (method, path, query) in [
             ("DELETE", Bucket, "acl"),
-            ("DELETE", Bucket, "lifecycle"),
+            ("DELETE", Bucket, "replication"),
             ("PUT", Object, "renameObject"),
             ("PUT", Object, "acl&partNumber=1"),
             ("PUT", Object, "partNumber=1"),

@@ -65,7 +65,10 @@ impl Operations {
             version_id: wire_version(&written.object),
             ..Default::default()
         };
-        Ok(S3Response::with_headers(output, stamp_headers(token)))
+        let mut headers = stamp_headers(token);
+        let place = (input.bucket.as_str(), input.key.as_str());
+        self.tell_expiration(&mut headers, place, &written.object).await;
+        Ok(S3Response::with_headers(output, headers))
     }
 }
 

@@ -15,6 +15,7 @@ mod cors;
 mod delete;
 mod encoding;
 mod guard;
+mod lifecycle;
 mod list;
 mod lock;
 mod multipart;
@@ -146,6 +147,7 @@ operations! {
     create_multipart_upload: CreateMultipartUploadInput => CreateMultipartUploadOutput,
     delete_bucket: DeleteBucketInput => DeleteBucketOutput,
     delete_bucket_cors: DeleteBucketCorsInput => DeleteBucketCorsOutput,
+    delete_bucket_lifecycle: DeleteBucketLifecycleInput => DeleteBucketLifecycleOutput,
     delete_bucket_ownership_controls: DeleteBucketOwnershipControlsInput => DeleteBucketOwnershipControlsOutput,
     delete_bucket_tagging: DeleteBucketTaggingInput => DeleteBucketTaggingOutput,
     delete_bucket_policy: DeleteBucketPolicyInput => DeleteBucketPolicyOutput,
@@ -156,6 +158,7 @@ operations! {
     get_bucket_acl: GetBucketAclInput => GetBucketAclOutput,
     get_bucket_cors: GetBucketCorsInput => GetBucketCorsOutput,
     get_bucket_encryption: GetBucketEncryptionInput => GetBucketEncryptionOutput,
+    get_bucket_lifecycle_configuration: GetBucketLifecycleConfigurationInput => GetBucketLifecycleConfigurationOutput,
     get_bucket_location: GetBucketLocationInput => GetBucketLocationOutput,
     get_bucket_ownership_controls: GetBucketOwnershipControlsInput => GetBucketOwnershipControlsOutput,
     get_bucket_request_payment: GetBucketRequestPaymentInput => GetBucketRequestPaymentOutput,
@@ -181,6 +184,7 @@ operations! {
     list_parts: ListPartsInput => ListPartsOutput,
     put_bucket_acl: PutBucketAclInput => PutBucketAclOutput,
     put_bucket_cors: PutBucketCorsInput => PutBucketCorsOutput,
+    put_bucket_lifecycle_configuration: PutBucketLifecycleConfigurationInput => PutBucketLifecycleConfigurationOutput,
     put_bucket_ownership_controls: PutBucketOwnershipControlsInput => PutBucketOwnershipControlsOutput,
     put_bucket_tagging: PutBucketTaggingInput => PutBucketTaggingOutput,
     put_bucket_policy: PutBucketPolicyInput => PutBucketPolicyOutput,

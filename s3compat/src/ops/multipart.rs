@@ -39,7 +39,11 @@ impl Operations {
         let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
         let upload =
             self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;
+        let place = (input.bucket.as_str(), input.key.as_str());
+        let (abort_date, abort_rule_id) = self.abort_of(place, upload.initiated_ms).await;
         Ok(S3Response::new(CreateMultipartUploadOutput {
+            abort_date,
+            abort_rule_id,
             bucket: Some(input.bucket),
             key: Some(input.key),
             upload_id: Some(upload.id.to_string()),
@@ -70,6 +74,8 @@ impl Operations {
             .map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let object = &written.object;
+        let mut headers = stamp_headers(token);
+        self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
         let mut output = CompleteMultipartUploadOutput {
             location: Some(location(&request.headers, &input.bucket, &input.key)),
             bucket: Some(input.bucket),
@@ -80,7 +86,7 @@ impl Operations {
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);
-        Ok(S3Response::with_headers(output, stamp_headers(token)))
+        Ok(S3Response::with_headers(output, headers))
     }
 
     pub(super) async fn abort_multipart_upload(

@@ -95,7 +95,11 @@ impl Operations {
         let owner = self.owners_in(&input.bucket).await?.of(&page.upload.marks).await;
         let last = page.parts.last().map_or(after, |(number, _)| *number);
         let checksum = page.upload.checksum;
+        let place = (input.bucket.as_str(), input.key.as_str());
+        let (abort_date, abort_rule_id) = self.abort_of(place, page.upload.initiated_ms).await;
         Ok(S3Response::new(ListPartsOutput {
+            abort_date,
+            abort_rule_id,
             bucket: Some(input.bucket),
             key: Some(input.key),
             upload_id: Some(input.upload_id),

@@ -57,7 +57,12 @@ impl Operations {
             expires: input.response_expires,
         };
         let token = self.store.token(&input.bucket, &input.key, read.stamp);
-        let mut response = reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)?;
+        let checksum_mode = input.checksum_mode.as_ref();
+        let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
+        if input.version_id.is_none() {
+            let place = (input.bucket.as_str(), input.key.as_str());
+            self.tell_expiration(&mut response.headers, place, &read.object).await;
+        }
         let rights = request.extensions.get::<Rights>();
         add_lock(&mut response.headers, rights, (&input.key, &read.object)).await?;
         Ok(response)
@@ -89,7 +94,12 @@ impl Operations {
             expires: input.response_expires,
         };
         let token = self.store.token(&input.bucket, &input.key, read.stamp);
-        let mut response = reply(output, (&read, token), input.checksum_mode.as_ref(), overrides)?;
+        let checksum_mode = input.checksum_mode.as_ref();
+        let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
+        if input.version_id.is_none() {
+            let place = (input.bucket.as_str(), input.key.as_str());
+            self.tell_expiration(&mut response.headers, place, &read.object).await;
+        }
         let rights = request.extensions.get::<Rights>();
         add_lock(&mut response.headers, rights, (&input.key, &read.object)).await?;
         Ok(response)

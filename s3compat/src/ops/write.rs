@@ -47,7 +47,9 @@ impl Operations {
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);
-        Ok(S3Response::with_headers(output, stamp_headers(token)))
+        let mut headers = stamp_headers(token);
+        self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
+        Ok(S3Response::with_headers(output, headers))
     }
 }
 

@@ -12,6 +12,7 @@ mod internal_port;
 mod killed_node;
 mod killed_proxy;
 mod levels;
+mod lifecycle;
 mod newer_rings;
 mod no_quorum;
 mod paused_node;

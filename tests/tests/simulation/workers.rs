@@ -95,6 +95,7 @@ impl Replicator {
                 cursors,
                 ..UpkeepOptions::default()
             },
+            objects: None,
         }
         .workers();
         Self { shared, workers, alive }

@@ -1,0 +1,92 @@
+//! The rules of a bucket's lifecycle, carried out on its objects.
+//!
+//! ```text
+//! a page of versions ──judge──▶ what is due ──▶ a ballot on the key each: judged again, and gone
+//! ```
+//!
+//! A page is what a quorum holds, and still it is old once it was read. So nothing goes by it: each
+//! ballot (rule R7) judges what it finds by the same rules and the same moment, and what is another
+//! write, has other tags or is the current version by then stays as it is.
+//!
+//! * [`judge`]: what of a page is due.
+//! * [`deed`]: one version goes.
+
+mod deed;
+mod judge;
+
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+use martlet_protocol::entry::Bucket;
+use martlet_protocol::lifecycle::{Carried, Lifecycle, ObjectExpiry, Stretch};
+use martlet_protocol::{Level, Setting};
+
+#[cfg(test)]
+pub(crate) use self::deed::Doomed;
+pub(crate) use self::deed::{Outcome, Terms};
+use self::judge::{Judged, judge};
+use crate::api::ListVersions;
+use crate::error::{Error, Result};
+use crate::session::Ask;
+use crate::store::{Inner, ObjectStore};
+
+/// Versions that one stretch looks at; more than one of them, so that one is never cut off from all
+/// others of its key.
+const PAGE: usize = 250;
+/// Versions that go at a time.
+const AT_ONCE: usize = 8;
+/// Nobody is judged by an older state than this.
+const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
+
+#[async_trait]
+impl ObjectExpiry for ObjectStore {
+    async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<Carried> {
+        let session = self.session(STRICT);
+        let carried = Box::pin(session.inner().carry_out(stretch)).await;
+        carried.map_err(|error| match error {
+            Error::Backend(error) => error,
+            error => martlet_protocol::Error::unavailable(error.to_string()),
+        })
+    }
+}
+
+impl Inner {
+    async fn carry_out(&self, stretch: &Stretch) -> Result<Carried> {
+        let bucket = match self.bucket_with_versions(&stretch.bucket).await {
+            Ok(bucket) => bucket,
+            Err(Error::NoSuchBucket) => return Ok(Carried::default()),
+            Err(error) => return Err(error),
+        };
+        let Some(rules) = rules_of(&bucket)? else { return Ok(Carried::default()) };
+        if stretch.shard.0 >= bucket.index_shards {
+            return Ok(Carried::default());
+        }
+        let list = ListVersions {
+            prefix: rules.common_prefix().to_owned(),
+            after_key: stretch.after.as_ref().map(|place| place.key.clone()),
+            after_version: stretch.after.as_ref().and_then(|place| Some(place.within?.version)),
+            limit: PAGE,
+            delimiter: None,
+        };
+        let page = self.list_versions(&bucket, &list, Some(stretch.shard)).await?;
+        let terms = Terms { rules: &rules, day: stretch.day, now_ms: self.stamps.now_ms() };
+        let Judged { seen, doomed, next } = judge(page, stretch.after.as_ref(), &terms);
+        let deeds = doomed.iter().map(|doomed| self.carry(&stretch.bucket, doomed, &terms));
+        let mut deeds = stream::iter(deeds.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        let mut carried = Carried { seen, next, ..Carried::default() };
+        while let Some(outcome) = deeds.next().await {
+            match outcome {
+                Outcome::Done => carried.done += 1,
+                Outcome::Moot => {}
+                Outcome::Kept => carried.kept += 1,
+            }
+        }
+        Ok(carried)
+    }
+}
+
+/// The rules of a bucket, if any of them speaks of objects.
+fn rules_of(bucket: &Bucket) -> Result<Option<Lifecycle>> {
+    let Some(document) = bucket.settings.get(Setting::Lifecycle) else { return Ok(None) };
+    let rules = Lifecycle::of(document)?;
+    Ok(rules.speaks_of_objects().then_some(rules))
+}

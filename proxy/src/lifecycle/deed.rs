@@ -1,0 +1,181 @@
+//! One version goes: by a ballot on its key that judges what it finds.
+
+use martlet_protocol::backend::RegisterView;
+use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
+use martlet_protocol::lifecycle::{Day, Due, Fate, Lifecycle, Standing, Subject};
+use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::lock::{Bypass, check_removal};
+use martlet_protocol::{VersionId, Versioning, WriteId};
+
+use crate::api::ListedVersion;
+use crate::error::{Error, Result};
+use crate::index::{Failed, Landed, Proposal, Step};
+use crate::put::Site;
+use crate::store::Inner;
+use crate::versions::{New, Provided};
+
+/// By what a version is judged.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) rules: &'a Lifecycle,
+    pub(crate) day: Day,
+    /// The moment, for the page and for all that comes of it.
+    pub(crate) now_ms: u64,
+}
+
+/// A version that is due, by what a page shows of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Doomed {
+    pub(crate) key: String,
+    pub(crate) id: VersionId,
+    pub(crate) modified_ms: u64,
+    pub(crate) standing: Standing,
+    pub(crate) fate: Fate,
+}
+
+/// What became of a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It went.
+    Done,
+    /// It had gone, or it is not due any more.
+    Moot,
+    /// It stays for now.
+    Kept,
+}
+
+impl Terms<'_> {
+    fn is_due(&self, due: Option<Due<'_>>) -> Option<Fate> {
+        due.filter(|due| due.at_ms <= self.now_ms).map(|due| due.fate)
+    }
+
+    /// Whether a version is due, as a page shows it.
+    pub(crate) fn doom(&self, version: &ListedVersion, standing: Standing) -> Option<Doomed> {
+        let found = version.object.as_deref();
+        let object = found.map(|object| (object.size, object.attributes.tags.as_slice()));
+        let due = self.rules.due(&Subject { key: &version.key, object }, standing, self.day);
+        let fate = self.is_due(due)?;
+        (fate != Fate::Remove || may_remove(found, self.now_ms)).then(|| Doomed {
+            fate,
+            key: version.key.clone(),
+            id: version.id,
+            modified_ms: version.modified_ms,
+            standing,
+        })
+    }
+
+    /// Whether an entry is what was doomed, and is due still.
+    fn fits(&self, doomed: &Doomed, entry: &Entry) -> bool {
+        let (modified_ms, object) = match &entry.value {
+            Value::Object(object) => {
+                (object.modified_ms, Some((object.size, object.attributes.tags.as_slice())))
+            }
+            Value::DeleteMarker(marker) => (marker.modified_ms, None),
+            _ => return false,
+        };
+        let due = self.rules.due(&Subject { key: &doomed.key, object }, doomed.standing, self.day);
+        modified_ms == doomed.modified_ms && self.is_due(due) == Some(doomed.fate)
+    }
+}
+
+/// Whether a version may go for good by a rule: none does that is locked.
+fn may_remove(object: Option<&Object>, now_ms: u64) -> bool {
+    let is_free = |object: &Object| {
+        check_removal(&object.attributes.marks, now_ms, Bypass::Nothing).is_ok()
+    };
+    object.is_none_or(is_free)
+}
+
+fn object_in(entry: &Entry) -> Option<&Object> {
+    match &entry.value {
+        Value::Object(object) => Some(object),
+        _ => None,
+    }
+}
+
+impl Inner {
+    /// Does what is due about a version.
+    pub(crate) async fn carry(&self, bucket: &str, doomed: &Doomed, terms: &Terms<'_>) -> Outcome {
+        match Box::pin(self.try_to_carry(bucket, doomed, terms)).await {
+            Ok(Landed::At(_)) => Outcome::Done,
+            Ok(Landed::Kept(_)) | Err(Error::NoSuchBucket) => Outcome::Moot,
+            Ok(Landed::Fenced) => {
+                // The rules may be others by now.
+                self.buckets.forget(bucket);
+                Outcome::Kept
+            }
+            Err(error) => {
+                let key = &doomed.key;
+                tracing::debug!(bucket, key, %error, "a version that is due is kept for now");
+                Outcome::Kept
+            }
+        }
+    }
+
+    async fn try_to_carry(
+        &self,
+        bucket: &str,
+        doomed: &Doomed,
+        terms: &Terms<'_>,
+    ) -> Result<Landed> {
+        let site = self.site(bucket, &doomed.key).await?;
+        let landed = match doomed.fate {
+            Fate::Expire => self.expire_current(&site, doomed, terms).await,
+            Fate::Remove => self.remove_doomed(&site, doomed, terms).await,
+            Fate::Abort => unreachable!("versions are no uploads"),
+        };
+        Ok(landed?)
+    }
+
+    /// A delete marker in front of the current version where versions are kept, else its end.
+    async fn expire_current(
+        &self,
+        site: &Site<'_>,
+        doomed: &Doomed,
+        terms: &Terms<'_>,
+    ) -> Result<Landed, Failed> {
+        let now_ms = self.stamps.now_ms();
+        let intent = site.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
+        let versioning = site.bucket.versioning().state;
+        let goes = |view: &RegisterView| {
+            let entry = view.entry.as_ref();
+            let entry = entry.filter(|entry| matches!(entry.value, Value::Object(_)));
+            // Behind a marker with an id it stays; one without replaces it for good.
+            let fits = |entry: &Entry| {
+                terms.fits(doomed, entry)
+                    && (versioning == Versioning::Enabled || may_remove(object_in(entry), now_ms))
+            };
+            entry.is_some_and(fits)
+        };
+        if !versioning.keeps_versions() {
+            let mut evaluate = |view: &RegisterView| {
+                let tombstone = || Step::Write(Proposal::of(Value::Tombstone));
+                Ok(if goes(view) { tombstone() } else { Step::Keep })
+            };
+            return self.decide(intent, &mut evaluate).await;
+        }
+        let marker = DeleteMarker { modified_ms: now_ms, version: None };
+        let value = &Value::DeleteMarker(Box::new(marker));
+        let new = New { value, inline: None };
+        let mut check = |view: &RegisterView| Ok(goes(view));
+        self.append(&site.bucket, intent, new, &mut check).await.map(|(landed, _)| landed)
+    }
+
+    /// A version that is not the current one, or a delete marker that is alone, for good.
+    async fn remove_doomed(
+        &self,
+        site: &Site<'_>,
+        doomed: &Doomed,
+        terms: &Terms<'_>,
+    ) -> Result<Landed, Failed> {
+        let now_ms = self.stamps.now_ms();
+        let intent = site.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
+        let fits = |entry: &Entry| terms.fits(doomed, entry) && may_remove(object_in(entry), now_ms);
+        let provided = match doomed.standing {
+            Standing::LoneMarker { .. } => Provided::Alone(&fits),
+            _ => Provided::Noncurrent(&fits),
+        };
+        let removed = self.remove_version_if(site, intent, (doomed.id, Bypass::Nothing), provided).await;
+        removed.map(|(landed, _)| landed)
+    }
+}

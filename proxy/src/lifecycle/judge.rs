@@ -1,0 +1,87 @@
+//! What of a page of versions is due. Pure.
+//!
+//! Versions come key by key, of each the latest first. One became noncurrent when the next newer one
+//! was written that is still there; where that one took the place of another that is gone by now, the
+//! version is taken for younger than it is, and stays for longer.
+
+use martlet_protocol::lifecycle::{Place, Standing, Within};
+
+use super::deed::{Doomed, Terms};
+use crate::api::{ListedVersion, VersionPage};
+
+/// What came of a page.
+pub(super) struct Judged {
+    /// Versions that were looked at.
+    pub(super) seen: u64,
+    pub(super) doomed: Vec<Doomed>,
+    /// Where the next page begins.
+    pub(super) next: Option<Place>,
+}
+
+/// What is known of a key in the middle of its versions.
+struct Run {
+    key: String,
+    newer: u32,
+    since_ms: u64,
+}
+
+/// Judges a page that begins behind `after`.
+pub(super) fn judge(page: VersionPage, after: Option<&Place>, terms: &Terms<'_>) -> Judged {
+    let mut judged = Judged { seen: 0, doomed: Vec::new(), next: None };
+    let mut run = after.and_then(|place| {
+        let Within { newer, since_ms, .. } = place.within?;
+        Some(Run { key: place.key.clone(), newer, since_ms })
+    });
+    let mut versions = page.versions.into_iter().peekable();
+    while let Some(version) = versions.next() {
+        let is_last = match (versions.peek(), &page.next) {
+            (Some(next), _) => next.key != version.key,
+            (None, Some((key, Some(_)))) if *key == version.key => {
+                if version.is_latest && version.object.is_none() && run.is_some() {
+                    // Whether it is alone, the next page shows.
+                    judged.next = run.map(|run| Place { key: run.key, within: None });
+                    return judged;
+                }
+                false
+            }
+            _ => true,
+        };
+        judged.seen += 1;
+        let before = run.take().filter(|run| run.key == version.key);
+        let standing = standing(&version, before.as_ref(), is_last);
+        let doomed = standing.and_then(|standing| terms.doom(&version, standing));
+        let stays = u32::from(!version.is_latest && doomed.is_none());
+        judged.doomed.extend(doomed);
+        run = Some(Run {
+            newer: before.map_or(0, |run| run.newer) + stays,
+            since_ms: version.modified_ms,
+            key: version.key,
+        });
+    }
+    judged.next = page.next.map(|(key, version)| {
+        let run = run.filter(|run| run.key == key);
+        let within = version.zip(run).map(|(version, run)| {
+            let Run { newer, since_ms, .. } = run;
+            Within { version, newer, since_ms }
+        });
+        Place { key, within }
+    });
+    judged
+}
+
+/// How a version stands; none of a delete marker that is in front of others.
+fn standing(version: &ListedVersion, before: Option<&Run>, is_last: bool) -> Option<Standing> {
+    let modified_ms = version.modified_ms;
+    match (version.is_latest, &version.object) {
+        (true, Some(_)) => Some(Standing::Current { modified_ms }),
+        (true, None) => is_last.then_some(Standing::LoneMarker { modified_ms }),
+        (false, _) => {
+            // Of one whose newer ones nobody knows, nobody knows since when it is noncurrent.
+            let Run { newer, since_ms, .. } = before?;
+            Some(Standing::Noncurrent { since_ms: (*since_ms).max(modified_ms), newer: *newer })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

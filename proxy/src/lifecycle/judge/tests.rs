@@ -1,0 +1,149 @@
+//! What of a page is due.
+
+use martlet_protocol::entry::{Attributes, Body, ETag, Object};
+use martlet_protocol::lifecycle::{
+    Day, Expiration, Fate, Filter, Lifecycle, Noncurrent, Rule, Scope,
+};
+use martlet_protocol::{VersionId, WriteId};
+
+use super::*;
+
+const DAY: Day = Day::of_seconds(1);
+
+fn rules(expiration: Option<Expiration>, noncurrent: Option<Noncurrent>) -> Lifecycle {
+    let rule = Rule {
+        id: "r".into(),
+        is_enabled: true,
+        scope: Scope::Filter(Filter::default()),
+        expiration,
+        noncurrent,
+        abort_upload_days: None,
+    };
+    Lifecycle { rules: vec![rule], transition_minimum: None }
+}
+
+fn id(position: u64) -> VersionId {
+    VersionId::Numbered { position, write_id: WriteId([1; 16]) }
+}
+
+/// A version that was written at `at`, which is its place too; none for a marker's size.
+fn version(key: &str, at: u64, is_latest: bool, size: Option<u64>) -> ListedVersion {
+    let object = |size| {
+        Box::new(Object {
+            size,
+            etag: ETag::Md5([0; 16]),
+            modified_ms: at,
+            attributes: Attributes::default(),
+            checksums: Vec::new(),
+            upload: None,
+            body: Body::Empty,
+            version: None,
+        })
+    };
+    let object = size.map(object);
+    ListedVersion { key: key.to_owned(), id: id(at), is_latest, object, modified_ms: at }
+}
+
+fn page(versions: Vec<ListedVersion>, next: Option<(&str, Option<u64>)>) -> VersionPage {
+    let next = next.map(|(key, at)| (key.to_owned(), at.map(id)));
+    VersionPage { versions, prefixes: Vec::new(), next }
+}
+
+/// What of a page is due at a moment: keys, places and fates; and where it goes on.
+fn judged(
+    rules: &Lifecycle,
+    page: VersionPage,
+    after: Option<&Place>,
+    now_ms: u64,
+) -> (Vec<(String, u64, Fate)>, Option<Place>) {
+    let judged = judge(page, after, &Terms { rules, day: DAY, now_ms });
+    let doomed = judged.doomed.into_iter().map(|it| (it.key, it.modified_ms, it.fate));
+    (doomed.collect(), judged.next)
+}
+
+#[test]
+fn current_versions_expire_and_those_behind_them_by_their_own_age() {
+    let rules = rules(Some(Expiration::Days(5)), Some(Noncurrent { days: 2, newer: None }));
+    let versions = || {
+        vec![
+            version("a", 9000, true, Some(1)),
+            version("a", 4000, false, Some(1)),
+            version("a", 1000, false, None),
+            version("b", 5000, true, Some(1)),
+            version("c", 9000, true, None),
+            version("c", 8000, false, Some(1)),
+        ]
+    };
+    let at = |now_ms| judged(&rules, page(versions(), None), None, now_ms).0;
+    // The older one is noncurrent since the one in the middle was written, that since the current.
+    assert_eq!(at(5999), []);
+    assert_eq!(at(6000), [("a".into(), 1000, Fate::Remove)]);
+    let later = at(11_000);
+    assert_eq!(later.len(), 4, "{later:?}");
+    assert!(later.contains(&("a".into(), 4000, Fate::Remove)));
+    assert!(later.contains(&("b".into(), 5000, Fate::Expire)));
+    assert!(later.contains(&("c".into(), 8000, Fate::Remove)));
+    assert!(!at(100_000).contains(&("c".into(), 9000, Fate::Remove)), "the marker is not alone");
+}
+
+#[test]
+fn the_newest_that_stay_are_counted_for_each_key() {
+    let rules = rules(None, Some(Noncurrent { days: 1, newer: Some(2) }));
+    let versions = vec![
+        version("a", 5, true, Some(1)),
+        version("a", 4, false, Some(1)),
+        version("a", 3, false, None),
+        version("a", 2, false, Some(1)),
+        version("a", 1, false, Some(1)),
+        version("b", 2, true, Some(1)),
+        version("b", 1, false, Some(1)),
+    ];
+    let (doomed, next) = judged(&rules, page(versions, None), None, 1 << 40);
+    assert_eq!(doomed, [("a".into(), 2, Fate::Remove), ("a".into(), 1, Fate::Remove)]);
+    assert_eq!(next, None);
+}
+
+#[test]
+fn a_key_longer_than_a_page_is_gone_on_with_by_what_is_known() {
+    let rules = rules(None, Some(Noncurrent { days: 1, newer: Some(2) }));
+    let first = vec![version("a", 9, true, Some(1)), version("a", 8, false, Some(1))];
+    let (doomed, next) = judged(&rules, page(first, Some(("a", Some(8)))), None, 5000);
+    let within = Within { version: id(8), newer: 1, since_ms: 8 };
+    assert_eq!((doomed.len(), &next), (0, &Some(Place { key: "a".into(), within: Some(within) })));
+    let rest = vec![
+        version("a", 7, false, Some(1)),
+        version("a", 6, false, Some(1)),
+        version("b", 5, true, Some(1)),
+    ];
+    let (doomed, next) = judged(&rules, page(rest, Some(("b", Some(5)))), next.as_ref(), 5000);
+    assert_eq!(doomed, [("a".into(), 6, Fate::Remove)]);
+    let within = Within { version: id(5), newer: 0, since_ms: 5 };
+    assert_eq!(next, Some(Place { key: "b".into(), within: Some(within) }));
+}
+
+#[test]
+fn of_what_is_cut_off_from_its_newer_ones_nothing_is_known() {
+    let rules = rules(None, Some(Noncurrent { days: 1, newer: None }));
+    let rest = || vec![version("a", 7, false, Some(1)), version("a", 6, false, Some(1))];
+    let after = Place { key: "a".into(), within: None };
+    let (doomed, _) = judged(&rules, page(rest(), None), Some(&after), 5000);
+    assert_eq!(doomed, [("a".into(), 6, Fate::Remove)]);
+}
+
+#[test]
+fn a_marker_is_alone_only_where_nothing_follows() {
+    let rules = rules(Some(Expiration::Marker(true)), None);
+    let two = || vec![version("a", 1, true, None), version("b", 1, true, None)];
+    let gone = |key: &str| (key.to_owned(), 1, Fate::Remove);
+    assert_eq!(judged(&rules, page(two(), None), None, 9).0, [gone("a"), gone("b")]);
+    // More of the last one may follow: it is left to the next page.
+    let (doomed, next) = judged(&rules, page(two(), Some(("b", Some(1)))), None, 9);
+    assert_eq!(doomed, [gone("a")]);
+    assert_eq!(next, Some(Place { key: "a".into(), within: None }));
+    // A listing that pauses does so behind a key.
+    let (doomed, next) = judged(&rules, page(two(), Some(("c", None))), None, 9);
+    assert_eq!(doomed, [gone("a"), gone("b")]);
+    assert_eq!(next, Some(Place { key: "c".into(), within: None }));
+    let behind = vec![version("a", 2, true, None), version("a", 1, false, Some(1))];
+    assert_eq!(judged(&rules, page(behind, None), None, 9).0, []);
+}

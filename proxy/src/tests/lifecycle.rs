@@ -1,0 +1,266 @@
+//! Rules are carried out: what goes, and what stays although a page shows that it should go.
+
+mod meanwhile;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use martlet_protocol::entry::{Attributes, Mark, Marks};
+use martlet_protocol::lifecycle::{
+    Carried, Day, Expiration, Filter, Lifecycle, Noncurrent, ObjectExpiry, Rule, Scope, Stretch,
+};
+use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::{Clock, ErrorKind, ManualClock, Setting, Shard, SystemClock};
+
+use super::harness::{Harness, body, create, faulty, put};
+use crate::{
+    Error, ListObjects, ListVersions, ObjectStore, PutObject, Result, Selection, WriteConditions,
+};
+
+const DAY: Day = Day::of_seconds(1);
+/// As the harness makes buckets.
+const SHARDS: u16 = 8;
+
+/// A store whose clock stands half a minute ago, with a bucket `b`.
+struct Fixture {
+    harness: Harness,
+    clock: Arc<ManualClock>,
+}
+
+impl Fixture {
+    async fn new(replicas: usize) -> Self {
+        let clock = Arc::new(ManualClock::at(SystemClock.now_ms() - 30_000));
+        let devices = u32::try_from(replicas).unwrap();
+        let harness = Harness::at(replicas, devices, clock.clone());
+        create(&harness.store, "b").await;
+        Self { harness, clock }
+    }
+
+    async fn versioned() -> Self {
+        let fixture = Self::new(3).await;
+        fixture.store().set_versioning("b", true).await.unwrap();
+        // What was written before versions were kept lies below all of them.
+        fixture.days(10);
+        fixture
+    }
+
+    fn store(&self) -> &ObjectStore {
+        &self.harness.store
+    }
+
+    fn days(&self, days: u64) {
+        self.clock.advance_ms(days * DAY.ms());
+    }
+
+    async fn set(&self, rules: &Lifecycle) {
+        let document = rules.document();
+        self.store().put_bucket_setting("b", Setting::Lifecycle, document).await.unwrap();
+    }
+
+    /// Writes an object with tags and marks.
+    async fn put_with(&self, key: &str, tags: &[(&str, &str)], marks: Marks) {
+        let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let attributes = Attributes { tags: tags.collect(), marks, ..Attributes::default() };
+        let (body, conditions) = (body(Bytes::from_static(b"abc")), WriteConditions::default());
+        let put = PutObject { attributes, body, conditions };
+        self.store().put("b", key, put).await.unwrap();
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        let list = ListObjects { limit: 1000, ..ListObjects::default() };
+        let page = self.store().list("b", list).await.unwrap();
+        page.objects.into_iter().map(|(key, _)| key).collect()
+    }
+
+    /// What a listing of versions shows: keys, with `*` where one is the current version, and `-`
+    /// for markers.
+    async fn versions(&self) -> Vec<String> {
+        let list = ListVersions { limit: 100_000, ..ListVersions::default() };
+        let page = self.store().list_versions("b", list).await.unwrap();
+        let shown = page.versions.into_iter().map(|it| {
+            let latest = if it.is_latest { "*" } else { "" };
+            format!("{}{}{latest}", it.key, if it.object.is_some() { "" } else { " -" })
+        });
+        shown.collect()
+    }
+}
+
+/// Goes through a whole bucket.
+async fn carry_out(store: &ObjectStore) -> martlet_protocol::Result<Carried> {
+    let mut sum = Carried::default();
+    for shard in (0..SHARDS).map(Shard) {
+        let mut after = None;
+        loop {
+            let stretch = Stretch { bucket: "b".into(), shard, after: after.take(), day: DAY };
+            let Carried { seen, done, kept, next } = store.carry_out(&stretch).await?;
+            sum.seen += seen;
+            sum.done += done;
+            sum.kept += kept;
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(sum)
+}
+
+fn rules(rules: impl IntoIterator<Item = Rule>) -> Lifecycle {
+    Lifecycle { rules: rules.into_iter().collect(), transition_minimum: None }
+}
+
+fn rule(prefix: &str) -> Rule {
+    Rule {
+        id: prefix.to_owned(),
+        is_enabled: true,
+        scope: Scope::Prefix(prefix.to_owned()),
+        expiration: None,
+        noncurrent: None,
+        abort_upload_days: None,
+    }
+}
+
+fn expiring(prefix: &str, days: u32) -> Rule {
+    Rule { expiration: Some(Expiration::Days(days)), ..rule(prefix) }
+}
+
+fn noncurrent(days: u32, newer: Option<u32>) -> Rule {
+    Rule { noncurrent: Some(Noncurrent { days, newer }), ..rule("") }
+}
+
+async fn put_plain(store: &ObjectStore, key: &str) -> Result<()> {
+    put(store, key, body(Bytes::from_static(b"abc")), WriteConditions::default()).await.map(drop)
+}
+
+#[tokio::test]
+async fn objects_go_when_they_are_old_enough_and_others_stay() {
+    let fixture = Fixture::new(3).await;
+    for key in ["a/1", "a/2", "b/1", "c"] {
+        fixture.harness.put(key, "abc").await.unwrap();
+    }
+    assert_eq!(carry_out(fixture.store()).await.unwrap(), Carried::default(), "no rules");
+    fixture.set(&rules([expiring("a/", 2), expiring("b/", 4)])).await;
+    fixture.days(1);
+    fixture.harness.put("a/2", "again").await.unwrap();
+    fixture.days(1);
+    let carried = carry_out(fixture.store()).await.unwrap();
+    assert_eq!((carried.seen, carried.done, carried.kept), (4, 1, 0));
+    assert_eq!(fixture.keys().await, ["a/2", "b/1", "c"]);
+    fixture.days(2);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 2);
+    assert_eq!(fixture.keys().await, ["c"]);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 0);
+    assert!(matches!(fixture.harness.get("a/1", Selection::Whole).await, Err(Error::NoSuchKey)));
+}
+
+#[tokio::test]
+async fn tags_choose_and_what_is_held_stays() {
+    let fixture = Fixture::new(3).await;
+    let held = |mark| {
+        let mut marks = Marks::default();
+        marks.set(mark, vec![1]);
+        marks
+    };
+    fixture.put_with("tagged", &[("x", "1"), ("y", "2")], Marks::default()).await;
+    fixture.put_with("other", &[("x", "2")], Marks::default()).await;
+    fixture.put_with("retained", &[("x", "1")], held(Mark::Retention)).await;
+    fixture.put_with("held", &[("x", "1")], held(Mark::LegalHold)).await;
+    let filter = Filter { tag: Some(("x".into(), "1".into())), ..Filter::default() };
+    fixture.set(&rules([Rule { scope: Scope::Filter(filter), ..expiring("", 1) }])).await;
+    fixture.days(2);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1);
+    assert_eq!(fixture.keys().await, ["held", "other", "retained"]);
+}
+
+#[tokio::test]
+async fn where_versions_are_kept_a_marker_comes_first_and_goes_last() {
+    let fixture = Fixture::versioned().await;
+    fixture.set(&rules([expiring("k", 2), noncurrent(3, None)])).await;
+    put_plain(fixture.store(), "k").await.unwrap();
+    put_plain(fixture.store(), "other").await.unwrap();
+    fixture.days(2);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1);
+    assert_eq!(fixture.versions().await, ["k -*", "k", "other*"]);
+    assert_eq!(fixture.keys().await, ["other"]);
+    fixture.days(2);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 0, "the marker is not alone");
+    fixture.days(1);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1);
+    assert_eq!(fixture.versions().await, ["k -*", "other*"]);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1);
+    assert_eq!(fixture.versions().await, ["other*"]);
+}
+
+#[tokio::test]
+async fn a_locked_version_gets_a_marker_in_front_and_stays_behind_it() {
+    let fixture = Fixture::versioned().await;
+    let mut marks = Marks::default();
+    marks.set(Mark::Retention, vec![1]);
+    fixture.put_with("k", &[], marks).await;
+    fixture.set(&rules([expiring("", 1), noncurrent(1, None)])).await;
+    fixture.days(1);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1);
+    fixture.days(5);
+    let carried = carry_out(fixture.store()).await.unwrap();
+    assert_eq!((carried.done, carried.kept), (0, 0));
+    assert_eq!(fixture.versions().await, ["k -*", "k"]);
+}
+
+#[tokio::test]
+async fn a_suspended_bucket_loses_its_null_version_to_a_null_marker() {
+    let fixture = Fixture::versioned().await;
+    put_plain(fixture.store(), "k").await.unwrap();
+    fixture.store().set_versioning("b", false).await.unwrap();
+    put_plain(fixture.store(), "k").await.unwrap();
+    assert_eq!(fixture.versions().await, ["k*", "k"]);
+    fixture.set(&rules([expiring("", 1)])).await;
+    fixture.days(1);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1);
+    assert_eq!(fixture.versions().await, ["k -*", "k"]);
+}
+
+#[tokio::test]
+async fn of_more_versions_than_a_page_has_the_newest_stay() {
+    let fixture = Fixture::versioned().await;
+    for _ in 0..270 {
+        put_plain(fixture.store(), "k").await.unwrap();
+        fixture.clock.advance_ms(1);
+    }
+    put_plain(fixture.store(), "j").await.unwrap();
+    fixture.set(&rules([noncurrent(1, Some(255))])).await;
+    fixture.days(2);
+    let carried = carry_out(fixture.store()).await.unwrap();
+    assert_eq!((carried.seen, carried.done), (271, 14));
+    assert_eq!(fixture.versions().await.len(), 1 + 1 + 255);
+}
+
+#[tokio::test]
+async fn r7_without_a_quorum_nothing_goes() {
+    let fixture = Fixture::new(3).await;
+    fixture.harness.put("k", "abc").await.unwrap();
+    fixture.set(&rules([expiring("", 1)])).await;
+    fixture.days(2);
+    // Listings are answered, promises are not.
+    let store = faulty(&fixture.harness.memory, 3, 3, |call| match call {
+        Call { op: Op::Promise, .. } => Fault::Refuse(ErrorKind::Unavailable),
+        _ => Fault::None,
+    });
+    let carried = carry_out(&store).await.unwrap();
+    assert_eq!((carried.done, carried.kept), (0, 1));
+    assert_eq!(fixture.keys().await, ["k"]);
+}
+
+#[tokio::test]
+async fn rules_that_are_not_understood_take_nothing() {
+    let fixture = Fixture::new(1).await;
+    fixture.harness.put("k", "abc").await.unwrap();
+    let mut document = rules([expiring("", 1)]).document();
+    document[0] = 99;
+    fixture.store().put_bucket_setting("b", Setting::Lifecycle, document).await.unwrap();
+    fixture.days(9);
+    assert!(carry_out(fixture.store()).await.is_err());
+    assert_eq!(fixture.keys().await, ["k"]);
+    fixture.store().delete("b", "k", &WriteConditions::default()).await.unwrap();
+    fixture.store().delete_bucket("b").await.unwrap();
+    assert_eq!(carry_out(fixture.store()).await.unwrap(), Carried::default(), "no bucket");
+}

@@ -1,0 +1,123 @@
+//! What happens between the page that shows a version and the ballot that is to take it.
+
+use martlet_protocol::lifecycle::{Fate, Standing};
+
+use super::*;
+use crate::lifecycle::{Doomed, Outcome, Terms};
+
+/// The version of a key that is listed at `at`, taken for due.
+async fn doom(fixture: &Fixture, at: usize, fate: Fate, standing: fn(u64) -> Standing) -> Doomed {
+    let list = ListVersions { limit: 100, ..ListVersions::default() };
+    let mut page = fixture.store().list_versions("b", list).await.unwrap();
+    let version = page.versions.remove(at);
+    let (modified_ms, standing) = (version.modified_ms, standing(version.modified_ms));
+    Doomed { key: version.key, id: version.id, modified_ms, standing, fate }
+}
+
+fn current(modified_ms: u64) -> Standing {
+    Standing::Current { modified_ms }
+}
+
+fn noncurrent_since(since_ms: u64) -> Standing {
+    Standing::Noncurrent { since_ms, newer: 9 }
+}
+
+fn alone(modified_ms: u64) -> Standing {
+    Standing::LoneMarker { modified_ms }
+}
+
+async fn carry(fixture: &Fixture, rules: &Lifecycle, doomed: &Doomed) -> Outcome {
+    let terms = Terms { rules, day: DAY, now_ms: fixture.clock.now_ms() };
+    fixture.store().inner().carry("b", doomed, &terms).await
+}
+
+#[tokio::test]
+async fn m1_a_newer_write_is_never_removed() {
+    for is_versioned in [false, true] {
+        let fixture = if is_versioned { Fixture::versioned().await } else { Fixture::new(3).await };
+        let rules = rules([expiring("", 1)]);
+        put_plain(fixture.store(), "k").await.unwrap();
+        fixture.days(2);
+        let doomed = doom(&fixture, 0, Fate::Expire, current).await;
+        put_plain(fixture.store(), "k").await.unwrap();
+        let before = fixture.versions().await;
+        assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
+        assert_eq!(fixture.versions().await, before);
+        fixture.harness.delete("k").await;
+        let before = fixture.versions().await;
+        assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot, "it has gone");
+        assert_eq!(fixture.versions().await, before);
+    }
+}
+
+#[tokio::test]
+async fn m1_other_tags_save_an_object() {
+    let fixture = Fixture::new(3).await;
+    let filter = Filter { tag: Some(("x".into(), "1".into())), ..Filter::default() };
+    let rules = rules([Rule { scope: Scope::Filter(filter), ..expiring("", 1) }]);
+    fixture.put_with("k", &[("x", "1")], Marks::default()).await;
+    fixture.days(2);
+    let doomed = doom(&fixture, 0, Fate::Expire, current).await;
+    fixture.store().set_tags("b", "k", Vec::new()).await.unwrap();
+    assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
+    fixture.store().set_tags("b", "k", vec![("x".into(), "1".into())]).await.unwrap();
+    assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Done);
+    assert_eq!(fixture.keys().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn m1_a_version_that_is_the_current_one_again_stays() {
+    let fixture = Fixture::versioned().await;
+    let rules = rules([noncurrent(1, None)]);
+    put_plain(fixture.store(), "k").await.unwrap();
+    fixture.days(1);
+    put_plain(fixture.store(), "k").await.unwrap();
+    fixture.days(2);
+    let newer = doom(&fixture, 0, Fate::Expire, current).await;
+    let doomed = doom(&fixture, 1, Fate::Remove, noncurrent_since).await;
+    fixture.store().delete_version("b", "k", newer.id).await.unwrap();
+    assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
+    assert_eq!(fixture.versions().await, ["k*"]);
+    put_plain(fixture.store(), "k").await.unwrap();
+    assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Done);
+    assert_eq!(fixture.versions().await, ["k*"]);
+}
+
+#[tokio::test]
+async fn m1_a_marker_goes_only_while_it_is_alone() {
+    let fixture = Fixture::versioned().await;
+    let rules = rules([Rule { expiration: Some(Expiration::Marker(true)), ..rule("") }]);
+    put_plain(fixture.store(), "k").await.unwrap();
+    fixture.harness.delete("k").await;
+    let marker = doom(&fixture, 0, Fate::Remove, alone).await;
+    let behind = doom(&fixture, 1, Fate::Remove, noncurrent_since).await;
+    assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Moot, "a version is behind it");
+    assert_eq!(fixture.versions().await, ["k -*", "k"]);
+    fixture.store().delete_version("b", "k", behind.id).await.unwrap();
+    put_plain(fixture.store(), "k").await.unwrap();
+    assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Moot, "one is in front of it");
+    let front = doom(&fixture, 0, Fate::Expire, current).await;
+    fixture.store().delete_version("b", "k", front.id).await.unwrap();
+    assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Done);
+    assert_eq!(fixture.versions().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn r7_any_number_may_be_at_it() {
+    let fixture = Fixture::versioned().await;
+    let rules = rules([expiring("", 1), noncurrent(1, None)]);
+    put_plain(fixture.store(), "k").await.unwrap();
+    fixture.days(2);
+    let doomed = doom(&fixture, 0, Fate::Expire, current).await;
+    let all = (0..4).map(|_| carry(&fixture, &rules, &doomed));
+    let outcomes = futures::future::join_all(all).await;
+    let done = outcomes.iter().filter(|outcome| **outcome == Outcome::Done).count();
+    assert_eq!(done, 1, "{outcomes:?}");
+    assert_eq!(fixture.versions().await, ["k -*", "k"]);
+    fixture.days(2);
+    let behind = doom(&fixture, 1, Fate::Remove, noncurrent_since).await;
+    let all = (0..4).map(|_| carry(&fixture, &rules, &behind));
+    let outcomes = futures::future::join_all(all).await;
+    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Done).count(), 1);
+    assert_eq!(fixture.versions().await, ["k -*"]);
+}

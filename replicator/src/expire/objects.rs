@@ -1,0 +1,153 @@
+//! The walk over the objects of buckets that have rules: bucket by bucket, shard by shard, a stretch
+//! of keys in each step.
+//!
+//! What is due, and how a version goes, is the object layer's to know ([`ObjectExpiry`]). Here it is
+//! only known where the walk stands. Of each shard one worker takes care, whose scope has its first
+//! primary; where two do, the second one finds nothing left. A cursor that is lost, or names what
+//! is not there any more, costs a walk begun anew.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use martlet_protocol::lifecycle::{Day, ObjectExpiry, Place, Stretch};
+use martlet_protocol::{BucketId, Shard};
+
+use crate::cursors::Cursors;
+use crate::worker::Progress;
+
+/// The name under which a cursor is kept.
+const NAME: &str = "expire";
+
+/// A shard of a bucket whose objects are to be gone through, from some place on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Task {
+    id: BucketId,
+    shard: Shard,
+    bucket: String,
+    after: Option<Place>,
+}
+
+/// The walk.
+pub(super) struct Objects {
+    expiry: Arc<dyn ObjectExpiry>,
+    cursors: Arc<dyn Cursors>,
+    /// What the next walk goes through, once the uploads are done.
+    awaited: Option<VecDeque<Task>>,
+    /// What is left of this one.
+    left: VecDeque<Task>,
+    /// When the last one began.
+    began_ms: Option<u64>,
+}
+
+impl Task {
+    pub(super) fn new(name: &Bytes, id: BucketId, shard: Shard) -> Self {
+        Self { id, shard, bucket: String::from_utf8_lossy(name).into_owned(), after: None }
+    }
+
+    /// Where it stands, as a line of text.
+    fn cursor(&self) -> String {
+        let key = self.after.as_ref().map_or("-".to_owned(), |place| hex_of(&place.key));
+        format!("{} {} {key}", self.id, self.shard.0)
+    }
+}
+
+impl Objects {
+    pub(super) fn new(expiry: Arc<dyn ObjectExpiry>, cursors: Arc<dyn Cursors>) -> Self {
+        Self { expiry, cursors, awaited: None, left: VecDeque::new(), began_ms: None }
+    }
+
+    /// Whether it is in the middle of a walk.
+    pub(super) fn is_under_way(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Has a walk begin soon, unless the last one began less than a period ago. The first one goes on
+    /// where one before this process stood.
+    pub(super) fn await_turn(&mut self, mut tasks: Vec<Task>, now_ms: u64, period_ms: u64) {
+        let is_due = |began_ms: u64| began_ms.saturating_add(period_ms) <= now_ms;
+        if !self.began_ms.is_none_or(is_due) {
+            return;
+        }
+        tasks.sort_by_key(|task| (task.id, task.shard));
+        let is_first = self.began_ms.replace(now_ms).is_none();
+        let saved = self.cursors.load(NAME).filter(|_| is_first);
+        let tasks = match saved.as_deref().and_then(parse) {
+            Some(saved) => from(tasks, saved),
+            None => tasks,
+        };
+        self.awaited = Some(tasks.into());
+    }
+
+    /// Begins the walk that is awaited; whether there is any.
+    pub(super) fn begin(&mut self) -> bool {
+        if let Some(tasks) = self.awaited.take() {
+            self.left = tasks;
+        }
+        self.is_under_way()
+    }
+
+    /// Goes through a stretch.
+    pub(super) async fn step(&mut self, day: Day) -> Progress {
+        let Some(mut task) = self.left.pop_front() else { return Progress::default() };
+        let (bucket, shard, after) = (task.bucket.clone(), task.shard, task.after.take());
+        let progress = match self.expiry.carry_out(&Stretch { bucket, shard, after, day }).await {
+            Ok(carried) => {
+                if carried.next.is_some() {
+                    self.left.push_front(Task { after: carried.next, ..task });
+                }
+                let (items, done, kept) = (carried.seen, carried.done, carried.kept);
+                Progress { items, done, kept, ..Progress::default() }
+            }
+            Err(error) => {
+                let Task { bucket, shard, .. } = task;
+                tracing::debug!(bucket, ?shard, %error, "objects are left for a later pass");
+                Progress { kept: 1, ..Progress::default() }
+            }
+        };
+        let cursor = self.left.front().map_or("-".to_owned(), Task::cursor);
+        self.cursors.save(NAME, &cursor);
+        Progress { ahead: self.left.len() as u64, ..progress }
+    }
+}
+
+/// The tasks from a saved place on. What is known in the middle of a key's versions is not saved: its
+/// rest waits for the next walk.
+fn from(tasks: Vec<Task>, (id, shard, key): (BucketId, Shard, Option<String>)) -> Vec<Task> {
+    let mut rest: Vec<Task> =
+        tasks.into_iter().filter(|task| (task.id, task.shard) >= (id, shard)).collect();
+    if let (Some(first), Some(key)) = (rest.first_mut(), key)
+        && (first.id, first.shard) == (id, shard)
+    {
+        first.after = Some(Place { key, within: None });
+    }
+    rest
+}
+
+fn parse(cursor: &str) -> Option<(BucketId, Shard, Option<String>)> {
+    let mut words = cursor.split(' ');
+    let (id, shard) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let key = match words.next()? {
+        "-" => None,
+        key => Some(text_of(key)?),
+    };
+    Some((id, Shard(shard), key))
+}
+
+fn hex_of(key: &str) -> String {
+    use std::fmt::Write;
+    key.bytes().fold(String::with_capacity(key.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes all writes");
+        text
+    })
+}
+
+/// The inverse of [`hex_of`].
+fn text_of(hex: &str) -> Option<String> {
+    let digits = |at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(digits).collect();
+    String::from_utf8(bytes?).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Where the walk over objects begins, goes on and ends.
+
+use async_trait::async_trait;
+use martlet_protocol::lifecycle::{Carried, Within};
+use martlet_protocol::{Error, Result, VersionId};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::cursors::MemoryCursors;
+
+const DAY: Day = Day::of_seconds(10);
+
+/// Two stretches in each shard; of the bucket `bad`, nothing can be said.
+#[derive(Default)]
+struct Told(Mutex<Vec<Stretch>>);
+
+#[async_trait]
+impl ObjectExpiry for Told {
+    async fn carry_out(&self, stretch: &Stretch) -> Result<Carried> {
+        self.0.lock().push(stretch.clone());
+        if stretch.bucket == "bad" {
+            return Err(Error::unavailable("not today"));
+        }
+        let within = Within { version: VersionId::Null, newer: 1, since_ms: 2 };
+        let next = Place { key: "m\n".into(), within: Some(within) };
+        let next = stretch.after.is_none().then_some(next);
+        Ok(Carried { seen: 3, done: 2, kept: 1, next })
+    }
+}
+
+fn task(bucket: &str, id: u8, shard: u16) -> Task {
+    Task::new(&Bytes::copy_from_slice(bucket.as_bytes()), BucketId([id; 16]), Shard(shard))
+}
+
+/// What was asked since: bucket, shard, and the key behind which.
+fn asked(told: &Told) -> Vec<(String, u16, Option<String>)> {
+    let stretches = std::mem::take(&mut *told.0.lock());
+    let asked = stretches.into_iter().map(|it| {
+        assert_eq!(it.day, DAY);
+        (it.bucket, it.shard.0, it.after.map(|place| place.key))
+    });
+    asked.collect()
+}
+
+async fn run(objects: &mut Objects) -> Progress {
+    let mut sum = Progress::default();
+    while objects.is_under_way() {
+        sum.add(&objects.step(DAY).await);
+    }
+    sum
+}
+
+#[tokio::test]
+async fn every_shard_is_gone_through_to_its_end_and_a_bad_one_holds_up_nobody() {
+    let told = Arc::new(Told::default());
+    let mut objects = Objects::new(told.clone(), Arc::new(MemoryCursors::default()));
+    objects.await_turn(vec![task("b", 2, 1), task("bad", 1, 0), task("b", 2, 0)], 0, 1000);
+    assert!(!objects.is_under_way(), "the uploads come first");
+    assert!(objects.begin());
+    let progress = run(&mut objects).await;
+    assert_eq!((progress.items, progress.done, progress.kept), (12, 8, 5));
+    let expected = [("bad", 0, None), ("b", 0, None), ("b", 0, Some("m\n")), ("b", 1, None)];
+    let asked = asked(&told);
+    let names: Vec<_> = asked.iter().map(|(it, at, key)| (&**it, *at, key.as_deref())).collect();
+    assert_eq!(names[..4], expected);
+    assert_eq!(names.len(), 5);
+}
+
+#[tokio::test]
+async fn a_walk_begins_once_in_a_period() {
+    let mut objects = Objects::new(Arc::new(Told::default()), Arc::new(MemoryCursors::default()));
+    let mut begins = |now_ms| {
+        objects.await_turn(vec![task("b", 1, 0)], now_ms, 1000);
+        let begins = objects.begin();
+        objects.left.clear();
+        begins
+    };
+    assert!(begins(5) && !begins(1004) && begins(1005) && !begins(1006));
+    objects.await_turn(Vec::new(), 9000, 1000);
+    assert!(!objects.begin(), "there is nothing to go through");
+}
+
+#[tokio::test]
+async fn a_new_process_goes_on_where_the_last_one_stood() {
+    let (told, cursors) = (Arc::new(Told::default()), Arc::new(MemoryCursors::default()));
+    let tasks = || vec![task("a", 1, 0), task("b", 2, 0), task("b", 2, 1)];
+    let mut objects = Objects::new(told.clone(), cursors.clone());
+    objects.await_turn(tasks(), 0, 1000);
+    objects.begin();
+    for _ in 0..3 {
+        objects.step(DAY).await;
+    }
+    drop((objects, asked(&told)));
+    let mut objects = Objects::new(told.clone(), cursors.clone());
+    objects.await_turn(tasks(), 0, 1000);
+    objects.begin();
+    run(&mut objects).await;
+    let rest = asked(&told);
+    assert_eq!(rest[0], ("b".to_owned(), 0, Some("m\n".to_owned())));
+    assert_eq!(rest.len(), 3);
+    // At its end it begins anew, in the same process and in another one.
+    objects.await_turn(tasks(), 1000, 1000);
+    objects.begin();
+    run(&mut objects).await;
+    assert_eq!(asked(&told).len(), 6);
+    let mut objects = Objects::new(told.clone(), cursors);
+    objects.await_turn(tasks(), 0, 1000);
+    objects.begin();
+    run(&mut objects).await;
+    assert_eq!(asked(&told).len(), 6);
+}
+
+#[test]
+fn cursors_are_read_as_they_are_written_and_nonsense_is_none() {
+    let id = BucketId([7; 16]);
+    for key in [None, Some("a b\t\u{e4}"), Some("")] {
+        let after = key.map(|key| Place { key: key.to_owned(), within: None });
+        let cursor = Task { after, ..task("b", 7, 3) }.cursor();
+        assert_eq!(parse(&cursor), Some((id, Shard(3), key.map(str::to_owned))), "{cursor}");
+    }
+    for nonsense in
+        ["", "-", "x 1 -", &format!("{id} x -"), &format!("{id} 1 0g"), &format!("{id} 1")]
+    {
+        assert_eq!(parse(nonsense), None, "{nonsense}");
+    }
+    let gone = (BucketId([9; 16]), Shard(0), Some("k".to_owned()));
+    assert_eq!(from(vec![task("a", 1, 0)], gone), []);
+}

@@ -1,0 +1,138 @@
+//! What the rules of a bucket bring about: uploads that are aborted, objects that are gone through.
+
+use async_trait::async_trait;
+use martlet_protocol::Settings;
+use martlet_protocol::lifecycle::{self, Carried, Expiration, Rule, Stretch};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::cursors::MemoryCursors;
+
+fn rule(prefix: &str, abort_upload_days: Option<u32>) -> Rule {
+    Rule {
+        id: "r".into(),
+        is_enabled: true,
+        scope: lifecycle::Scope::Prefix(prefix.into()),
+        expiration: None,
+        noncurrent: None,
+        abort_upload_days,
+    }
+}
+
+fn settings(rules: Vec<Rule>) -> Settings {
+    let mut settings = Settings::default();
+    let document = Lifecycle { rules, transition_minimum: None }.document();
+    settings.set(Setting::Lifecycle, document).unwrap();
+    settings
+}
+
+fn is_aborted(value: &Value) -> bool {
+    matches!(value, Value::Upload(upload) if upload.state == UploadState::Aborted)
+}
+
+#[tokio::test]
+async fn uploads_are_aborted_by_the_rules_of_their_bucket_and_key() {
+    let fixture = Fixture::with_settings(settings(vec![rule("a/", Some(3))])).await;
+    let (old, _) = fixture.upload("a/old", UploadState::Open).await;
+    let (other, _) = fixture.upload("b/old", UploadState::Open).await;
+    let (decided, _) = fixture.upload("a/decided", decided()).await;
+    fixture.wait(2000);
+    let (young, _) = fixture.upload("a/young", UploadState::Open).await;
+    assert_eq!(fixture.run().await.done, 0);
+    fixture.wait(1000);
+    assert_eq!(fixture.run().await.done, 1);
+    assert!(is_aborted(&fixture.held(&old).await));
+    for at in [&other, &young, &decided] {
+        assert!(!is_aborted(&fixture.held(at).await), "{at:?}");
+    }
+}
+
+/// Of the rules the newest count, whoever says so.
+#[tokio::test]
+async fn rules_that_were_taken_back_abort_nothing() {
+    let fixture = Fixture::with_settings(settings(vec![rule("", Some(1))])).await;
+    let (at, _) = fixture.upload("k", UploadState::Open).await;
+    fixture.set_bucket(Settings::default(), 1).await;
+    fixture.wait(5000);
+    assert_eq!(fixture.run().await.done, 0);
+    assert!(!is_aborted(&fixture.held(&at).await));
+    let mut later = settings(vec![rule("", Some(1))]);
+    let mut document = later.get(Setting::Lifecycle).unwrap().to_vec();
+    document[0] += 1;
+    later.set(Setting::Lifecycle, document).unwrap();
+    fixture.set_bucket(later, 3).await;
+    assert_eq!(fixture.run().await.done, 0, "nor do those that are not understood");
+}
+
+/// Notes which shards it is asked about.
+#[derive(Default)]
+struct Asked(Mutex<Vec<Stretch>>);
+
+#[async_trait]
+impl ObjectExpiry for Asked {
+    async fn carry_out(&self, stretch: &Stretch) -> Result<Carried> {
+        self.0.lock().push(stretch.clone());
+        Ok(Carried { seen: 1, done: 1, kept: 0, next: None })
+    }
+}
+
+/// The shards that a worker of these nodes asks about.
+async fn shards_of(fixture: &Fixture, scope: Scope) -> Vec<u16> {
+    let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
+    let (asked, cursors) = (Arc::new(Asked::default()), Arc::new(MemoryCursors::default()));
+    let expire = Expire::new(shared, clock, scope, OPTIONS);
+    let progress = run_once(&mut expire.with_objects(asked.clone(), cursors)).await.unwrap();
+    let asked = std::mem::take(&mut *asked.0.lock());
+    assert!(asked.iter().all(|it| it.bucket == "bucket" && it.after.is_none()), "{asked:?}");
+    assert_eq!(progress.done, asked.len() as u64);
+    asked.into_iter().map(|stretch| stretch.shard.0).collect()
+}
+
+#[tokio::test]
+async fn every_shard_of_a_bucket_with_rules_is_somebodys_and_nobody_elses() {
+    let expiring = Rule { expiration: Some(Expiration::Days(1)), ..rule("", None) };
+    let fixture = Fixture::with_settings(settings(vec![expiring])).await;
+    let all: Vec<u16> = (0..SHARDS).collect();
+    assert_eq!(shards_of(&fixture, Scope::All).await, all);
+    let mut found = Vec::new();
+    for node in 0..5 {
+        found.extend(shards_of(&fixture, Scope::Nodes(vec![format!("n{node}")])).await);
+    }
+    found.sort_unstable();
+    assert_eq!(found, all);
+}
+
+/// A node that is out keeps nobody else from it; without two of three, nobody knows.
+#[tokio::test]
+async fn a_quorum_tells_the_buckets_and_their_rules() {
+    let expiring = Rule { expiration: Some(Expiration::Days(1)), ..rule("", None) };
+    let fixture = Fixture::with_settings(settings(vec![expiring])).await;
+    let root = RegisterKey::object(BucketId::ROOT, INDEX_SHARDS_DEFAULT, "bucket");
+    let primaries = fixture.world.primaries(&root);
+    fixture.world.memory(primaries[0]).set_offline(primaries[0], true);
+    let shards = shards_of(&fixture, Scope::All).await;
+    assert_eq!(shards, (0..SHARDS).collect::<Vec<_>>());
+    fixture.world.memory(primaries[1]).set_offline(primaries[1], true);
+    assert_eq!(shards_of(&fixture, Scope::All).await, [0; 0], "silence means keep");
+}
+
+#[tokio::test]
+async fn buckets_without_rules_about_objects_are_left_alone() {
+    for rules in [vec![], vec![rule("", Some(1))]] {
+        let fixture = Fixture::with_settings(settings(rules)).await;
+        assert_eq!(shards_of(&fixture, Scope::All).await, [0; 0]);
+    }
+}
+
+#[test]
+fn short_days_are_looked_at_often() {
+    let expire = |day| {
+        let world = Many::new(3);
+        let options = ExpireOptions { day, ..ExpireOptions::default() };
+        Expire::new(world.shared.clone(), world.clock.clone(), Scope::All, options)
+    };
+    let usual = Duration::from_secs(30);
+    assert_eq!(expire(Day::FULL).idle_pause(usual), REST_MAX);
+    assert_eq!(expire(Day::of_seconds(10)).idle_pause(usual), Duration::from_secs(1));
+    assert_eq!(expire(Day::of_seconds(240)).idle_pause(usual), Duration::from_secs(10));
+}

@@ -1,0 +1,115 @@
+//! When the current version of an object expires, or an upload is aborted, and by which rule:
+//! `x-amz-expiration`, `x-amz-abort-date` and `x-amz-abort-rule-id`.
+//!
+//! They count in days of 24 hours whatever the workers are told to take for a day: what clients read is what
+//! S3 would say.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use martlet_protocol::Setting;
+use martlet_protocol::entry::Object;
+use martlet_protocol::lifecycle::{Day, Lifecycle, Standing, Subject};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::dto::Timestamp;
+
+use super::super::Operations;
+use crate::attributes::{http_date, wire_time};
+
+const EXPIRATION: HeaderName = HeaderName::from_static("x-amz-expiration");
+/// What a rule's id is written with as it is.
+const PLAIN: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+impl Operations {
+    /// Says in the headers of a reply when an object that is the current version expires, if it does.
+    /// Where the rules can't be asked for, nothing is said.
+    pub(in super::super) async fn tell_expiration(
+        &self,
+        headers: &mut HeaderMap,
+        (bucket, key): (&str, &str),
+        object: &Object,
+    ) {
+        let Some(rules) = self.rules(bucket).await else { return };
+        if let Some(value) = expiration(&rules, key, object) {
+            headers.insert(EXPIRATION, value);
+        }
+    }
+
+    /// When an upload is aborted unless it is completed by then, and the rule's name.
+    pub(in super::super) async fn abort_of(
+        &self,
+        (bucket, key): (&str, &str),
+        initiated_ms: u64,
+    ) -> (Option<Timestamp>, Option<String>) {
+        let rules = self.rules(bucket).await.unwrap_or_default();
+        let (subject, standing) =
+            (Subject { key, object: None }, Standing::Upload { initiated_ms });
+        let due = rules.due(&subject, standing, Day::FULL);
+        let due = due.map(|due| (wire_time(due.at_ms), encoded(due.rule)));
+        due.unzip()
+    }
+
+    async fn rules(&self, bucket: &str) -> Option<Lifecycle> {
+        let bucket = self.store.bucket(bucket).await.ok()?;
+        Lifecycle::of(bucket.settings.get(Setting::Lifecycle)?).ok()
+    }
+}
+
+/// A rule's name as headers say it.
+fn encoded(rule: &str) -> String {
+    utf8_percent_encode(rule, &PLAIN).to_string()
+}
+
+fn expiration(rules: &Lifecycle, key: &str, object: &Object) -> Option<HeaderValue> {
+    let subject = Subject { key, object: Some((object.size, &object.attributes.tags)) };
+    let standing = Standing::Current { modified_ms: object.modified_ms };
+    let due = rules.due(&subject, standing, Day::FULL)?;
+    let date = http_date(due.at_ms);
+    let date = date.to_str().ok()?;
+    let rule = encoded(due.rule);
+    HeaderValue::try_from(format!("expiry-date=\"{date}\", rule-id=\"{rule}\"")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::entry::{Attributes, Body, ETag};
+    use martlet_protocol::lifecycle::{Expiration, Filter, Rule, Scope};
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_expires_says_when_and_why() {
+        let object = Object {
+            size: 3,
+            etag: ETag::Md5([0; 16]),
+            // Sun, 06 Nov 1994 08:49:37 GMT.
+            modified_ms: 784_111_777_999,
+            attributes: Attributes {
+                tags: vec![("a".into(), "b".into())],
+                ..Attributes::default()
+            },
+            checksums: Vec::new(),
+            upload: None,
+            body: Body::Empty,
+            version: None,
+        };
+        let filter = Filter { tag: Some(("a".into(), "b".into())), ..Filter::default() };
+        let mut rule = Rule {
+            id: "r 1/\u{e4}".into(),
+            is_enabled: true,
+            scope: Scope::Filter(filter),
+            expiration: Some(Expiration::Days(2)),
+            noncurrent: None,
+            abort_upload_days: None,
+        };
+        let of = |rule: &Rule| {
+            let rules = Lifecycle { rules: vec![rule.clone()], transition_minimum: None };
+            expiration(&rules, "k", &object)
+        };
+        let expected = "expiry-date=\"Wed, 09 Nov 1994 00:00:00 GMT\", rule-id=\"r%201%2F%C3%A4\"";
+        assert_eq!(of(&rule).unwrap(), expected);
+        rule.expiration = Some(Expiration::Marker(true));
+        assert_eq!(of(&rule), None);
+        rule.expiration = Some(Expiration::Days(2));
+        rule.is_enabled = false;
+        assert_eq!(of(&rule), None);
+    }
+}

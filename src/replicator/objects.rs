@@ -1,0 +1,38 @@
+//! The object layer of a replicator: by it the rules of buckets are carried out on their objects.
+
+use std::sync::Arc;
+
+use martlet_proxy::{Cluster, ObjectStore, StoreOptions};
+
+use crate::failure::Failure;
+use crate::membership::Member;
+use crate::membership::rings::Rings;
+
+/// The object layer over these rings; none while they have no data ring.
+pub(super) fn open(member: &Member, rings: &Rings) -> Result<Option<ObjectStore>, Failure> {
+    let Some(cluster) = cluster(member, rings)? else {
+        tracing::warn!("no data ring is known: lifecycle rules are not carried out on objects");
+        return Ok(None);
+    };
+    let store = ObjectStore::new(cluster, member.clock.clone(), StoreOptions::default());
+    store.set_term(member.keeper.term());
+    Ok(Some(store))
+}
+
+/// Puts newer rings in place, and tells of ring changes that go on (rule P3).
+pub(super) fn renew(store: &ObjectStore, member: &Member, rings: &Rings) {
+    match cluster(member, rings) {
+        Ok(Some(cluster)) => store.set_cluster(cluster),
+        Ok(None) => {}
+        Err(error) => tracing::error!(%error, "newer rings can't be used: the old ones stay"),
+    }
+    store.set_term(member.keeper.term());
+}
+
+fn cluster(member: &Member, rings: &Rings) -> Result<Option<Cluster>, Failure> {
+    let data: Vec<_> = rings.data().map(|(_, ring)| ring.clone()).collect();
+    let (Some(index), false) = (rings.index(), data.is_empty()) else { return Ok(None) };
+    let cluster = Cluster::new(Arc::clone(index), data, member.backends(rings))
+        .map_err(|error| Failure::refused(format!("the rings make no cluster: {error}")))?;
+    Ok(Some(cluster))
+}
