@@ -99,6 +99,9 @@ pub enum Error {
     /// A tenant, user or access key stands in the way.
     #[error("{0}")]
     AccountConflict(String),
+    /// Bytes are to be encrypted by a master key, and this process was given none.
+    #[error("encryption by a key of the server's needs a master key, and this server has none")]
+    NoMasterKey,
     /// A storage class that names no storage policy.
     #[error("{0}")]
     InvalidStorageClass(String),

@@ -31,6 +31,7 @@ mod cluster;
 mod coded;
 mod conditions;
 mod digest;
+mod encryption;
 pub mod error;
 mod extents;
 mod hashing;
@@ -64,6 +65,7 @@ pub use accounts::{
 };
 pub use api::*;
 pub use cluster::Cluster;
+pub use encryption::{CustomerKey, Encrypted, Keys};
 pub use error::{Error, Result};
 pub use options::StoreOptions;
 pub use policy::is_same_policy;

@@ -15,9 +15,10 @@ use martlet_protocol::{Clock, Given, Level, Term, limits};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
-use crate::accounts::Owners;
+use crate::accounts::{Owners, Vault};
 use crate::bucket::BucketCache;
 use crate::cluster::Cluster;
+use crate::encryption::Told;
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Health};
 use crate::index::Contended;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     /// Threads that may hash at a time.
     pub(crate) hashers: Arc<Semaphore>,
     pub(crate) extents: Extents,
+    /// The master keys that wrap the data keys of objects.
+    pub(crate) vault: Vault,
 }
 
 /// One operation.
@@ -68,6 +71,8 @@ pub(crate) struct Inner {
     /// The rings as they were when it began.
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) ask: Ask,
+    /// What it says of keys, and is told of them.
+    pub(crate) told: Told,
     given: Mutex<Given>,
 }
 
@@ -101,7 +106,7 @@ impl Shared {
 impl Inner {
     fn new(shared: Arc<Shared>, ask: Ask) -> Self {
         let cluster = shared.cluster();
-        Self { shared, cluster, ask, given: Mutex::new(Given::Quorum) }
+        Self { shared, cluster, ask, told: Told::default(), given: Mutex::new(Given::Quorum) }
     }
 
     /// What is asked of an operation in a bucket.
@@ -125,6 +130,16 @@ impl Inner {
 impl ObjectStore {
     /// A store over `cluster`.
     pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: StoreOptions) -> Self {
+        Self::with_vault(cluster, clock, options, Vault::default())
+    }
+
+    /// The same with master keys, so that it can encrypt objects by keys of its own.
+    pub fn with_vault(
+        cluster: Cluster,
+        clock: Arc<dyn Clock>,
+        options: StoreOptions,
+        vault: Vault,
+    ) -> Self {
         let buffer = options.buffer_bytes_max.clamp(1, Semaphore::MAX_PERMITS);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Shared {
@@ -143,8 +158,14 @@ impl ObjectStore {
             buffer: Arc::new(Semaphore::new(buffer)),
             hashers: Arc::new(Semaphore::new(cores)),
             extents: Extents::new(buffer),
+            vault,
         };
         Self { shared: Arc::new(shared), bound: None }
+    }
+
+    /// Whether there is a master key to encrypt objects by.
+    pub fn can_encrypt(&self) -> bool {
+        self.shared.vault.seals()
     }
 
     /// Puts other rings in place. Operations that have begun end by those that they began with.

@@ -81,6 +81,7 @@ fn request_error(error: &Error) -> S3Error {
             "The {} you specified did not match the calculated checksum",
             crate::checksums::name(*algorithm)
         ),
+        Error::NoMasterKey => S3Error::with_message(S3ErrorCode::NotImplemented, message),
         Error::InvalidArgument(_) => S3Error::with_message(S3ErrorCode::InvalidArgument, message),
         Error::InvalidStorageClass(_) => {
             S3Error::with_message(S3ErrorCode::InvalidStorageClass, message)
@@ -244,6 +245,7 @@ mod tests {
             (Error::InvalidRequest("no".into()), 400, "InvalidRequest"),
             (Error::InvalidArgument("no".into()), 400, "InvalidArgument"),
             (Error::InvalidStorageClass("no".into()), 400, "InvalidStorageClass"),
+            (Error::NoMasterKey, 501, "NotImplemented"),
         ];
         for (error, status, code) in cases {
             assert_eq!(status_and_code(error), (status, code.to_owned()));

@@ -31,4 +31,5 @@ pub(crate) mod signals;
 pub(crate) mod tell;
 pub(crate) mod token;
 pub(crate) mod upkeep;
+pub(crate) mod vault;
 pub(crate) mod workers;

@@ -6,7 +6,7 @@ from harness import wire
 from helpers import get, refused
 
 BUCKET_RESOURCES = [
-    "accelerate", "analytics", "encryption", "intelligent-tiering", "inventory", "lifecycle", "logging",
+    "accelerate", "analytics", "intelligent-tiering", "inventory", "lifecycle", "logging",
     "metrics", "notification", "object-lock", "replication", "website",
 ]
 # What they say can be read, and is always the same.

@@ -1,7 +1,7 @@
 //! Headers that ask for what isn't there yet are refused, never ignored: a client that asked for
 //! encryption must not believe that it got it.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use crate::auth::{Refusal, single_header};
 
@@ -24,6 +24,9 @@ const KNOWN: &[&str] = &[
     "x-amz-copy-source-if-none-match",
     "x-amz-copy-source-if-unmodified-since",
     "x-amz-copy-source-range",
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-copy-source-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-key-md5",
     "x-amz-date",
     "x-amz-decoded-content-length",
     "x-amz-max-parts",
@@ -34,6 +37,12 @@ const KNOWN: &[&str] = &[
     "x-amz-part-number-marker",
     "x-amz-request-payer",
     "x-amz-sdk-checksum-algorithm",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-context",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-customer-key",
+    "x-amz-server-side-encryption-customer-key-md5",
     "x-amz-storage-class",
     "x-amz-tagging",
     "x-amz-tagging-directive",
@@ -48,6 +57,7 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
     ("x-amz-acl", "private"),
     ("x-amz-api-version", "2006-03-01"),
     ("x-amz-bucket-object-lock-enabled", "false"),
+    ("x-amz-server-side-encryption-bucket-key-enabled", "false"),
     // Nothing is ever being restored here.
     ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
@@ -59,10 +69,32 @@ const LISTED: &str = "x-amz-object-attributes";
 /// who owns what others write into it.
 const OF_NEW_BUCKETS: [&str; 2] = ["x-martlet-storage-policy", "x-amz-object-ownership"];
 
+/// Operations that take headers of encryption.
+const WITH_KEYS: [&str; 11] = [
+    "CompleteMultipartUpload",
+    "CopyObject",
+    "CreateMultipartUpload",
+    "GetObject",
+    "GetObjectAttributes",
+    "HeadObject",
+    "ListParts",
+    "PostObject",
+    "PutObject",
+    "UploadPart",
+    "UploadPartCopy",
+];
+const OF_KEYS: [&str; 2] =
+    ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption"];
+
 /// Refuses headers that ask an operation for what another one does.
 pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<(), Refusal> {
     let stray = OF_NEW_BUCKETS.iter().find(|name| headers.contains_key(**name));
-    match stray.filter(|_| operation != "CreateBucket") {
+    if let Some(name) = stray.filter(|_| operation != "CreateBucket") {
+        return Err(Refusal::not_implemented(name));
+    }
+    let speaks_of_keys = |name: &&str| OF_KEYS.iter().any(|start| name.starts_with(start));
+    let mut names = headers.keys().map(HeaderName::as_str);
+    match names.find(speaks_of_keys).filter(|_| !WITH_KEYS.contains(&operation)) {
         Some(name) => Err(Refusal::not_implemented(name)),
         None => Ok(()),
     }
@@ -98,7 +130,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
     use crate::auth::Code;
@@ -117,9 +149,8 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         for (name, value) in [
-            ("x-amz-server-side-encryption", "AES256"),
-            ("x-amz-server-side-encryption-customer-key", "a2V5"),
-            ("x-amz-copy-source-server-side-encryption-customer-key", "a2V5"),
+            ("x-amz-server-side-encryption-bucket-key-enabled", "true"),
+            ("x-amz-server-side-encryption-something-new", "1"),
             ("x-amz-acl", "public-read"),
             ("x-amz-grant-read", "id=1"),
             ("x-amz-object-lock-mode", "GOVERNANCE"),
@@ -143,6 +174,7 @@ mod tests {
             ("x-amz-optional-object-attributes", "RestoreStatus"),
             ("x-amz-meta-anything", "1"),
             ("x-amz-tagging", "a=b"),
+            ("x-amz-server-side-encryption", "AES256"),
             ("x-amz-storage-class", "STANDARD"),
             ("authorization", "AWS4"),
             ("x-custom", "1"),
@@ -160,6 +192,19 @@ mod tests {
             assert!(check_operation("CreateBucket", &headers).is_ok());
             let refusal = check_operation("PutObject", &headers).unwrap_err();
             assert_eq!(refusal.code, Code::NotImplemented, "{name}");
+        }
+    }
+
+    #[test]
+    fn keys_are_for_operations_that_need_some() {
+        for name in OF_KEYS {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("AES256"));
+            assert!(WITH_KEYS.iter().all(|operation| check_operation(operation, &headers).is_ok()));
+            for operation in ["DeleteObject", "PutObjectTagging", "CreateBucket", "ListObjectsV2"] {
+                let refusal = check_operation(operation, &headers).unwrap_err();
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+            }
         }
     }
 

@@ -168,6 +168,8 @@ pub static TABLE: &[Operation] = {
         with_body(row("PutBucketCors", "PUT", Bucket, &["cors"], &[]), xml(64 * KIB)),
         row("DeleteBucketCors", "DELETE", Bucket, &["cors"], &[]),
         row("GetBucketEncryption", "GET", Bucket, &["encryption"], &[]),
+        with_body(row("PutBucketEncryption", "PUT", Bucket, &["encryption"], &[]), xml(64 * KIB)),
+        row("DeleteBucketEncryption", "DELETE", Bucket, &["encryption"], &[]),
         row("GetBucketOwnershipControls", "GET", Bucket, &["ownershipControls"], &[]),
         with_body(
             row("PutBucketOwnershipControls", "PUT", Bucket, &["ownershipControls"], &[]),
