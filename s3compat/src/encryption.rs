@@ -52,10 +52,8 @@ pub(crate) struct Encryption {
 /// What an operation does with keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It makes an object or an upload.
+    /// It makes an object or an upload, or brings a part of one.
     Make,
-    /// It brings a part of one.
-    Part,
     /// It reads an object.
     Read,
     /// It takes them and needs none.
@@ -147,11 +145,6 @@ impl Encryption {
         let keys = Keys { managed: false, customer: self.own.key()?, source: self.source.key()? };
         match used {
             Use::Make => Ok(Keys { managed: self.managed()?, ..keys }),
-            Use::Part => {
-                // The upload has said it; who says the same again does no harm.
-                self.managed()?;
-                Ok(keys)
-            }
             Use::Read if self.server.is_some() || self.kms => Err(refused(
                 "x-amz-server-side-encryption header is not supported for this operation.",
             )),
@@ -249,7 +242,7 @@ mod tests {
     fn a_customers_key_is_read_and_never_printed() {
         let md5 = zeros_md5();
         let own = [(ALGORITHM, AES256), (KEY, ZEROS), (KEY_MD5, md5.as_str())];
-        for used in [Use::Make, Use::Part, Use::Read] {
+        for used in [Use::Make, Use::Read] {
             let keys = keys(&own, used).unwrap();
             assert!(keys.customer.is_some() && keys.source.is_none() && !keys.managed);
         }
@@ -280,7 +273,7 @@ mod tests {
             &[(ALGORITHM, AES256), (KEY, &short), (KEY_MD5, &md5)],
             &[(ALGORITHM, AES256), (KEY, "?"), (KEY_MD5, &md5)],
         ] {
-            for used in [Use::Make, Use::Part, Use::Read, Use::Nothing] {
+            for used in [Use::Make, Use::Read, Use::Nothing] {
                 assert_eq!(keys(wrong, used).unwrap_err(), "InvalidArgument", "{wrong:?}");
             }
         }
@@ -291,7 +284,6 @@ mod tests {
     #[test]
     fn the_servers_encryption_is_asked_for_by_its_one_algorithm() {
         assert!(keys(&[(SERVER, AES256)], Use::Make).unwrap().managed);
-        assert!(!keys(&[(SERVER, AES256)], Use::Part).unwrap().managed);
         let refusal = |pairs: &[(HeaderName, &str)]| keys(pairs, Use::Make).unwrap_err();
         assert_eq!(refusal(&[(SERVER, "aws:kms")]), "NotImplemented");
         assert_eq!(refusal(&[(SERVER, "aws:kms"), (KMS_KEY, "k")]), "NotImplemented");

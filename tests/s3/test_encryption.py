@@ -186,11 +186,16 @@ def test_parts(s3, bucket, how):
         assert get(s3, bucket, "k", Range=f"bytes={at}-{at + step - 1}", **to_read(how)) == whole[at:at + step]
 
 
-def test_parts_under_another_key(s3, bucket):
+def test_parts_under_another_key(s3, bucket, server):
     for how, part_how in [(theirs(1), NOTHING), (theirs(1), theirs(2)), (NOTHING, theirs(1)), (OURS, theirs(1))]:
         upload = s3.create_multipart_upload(Bucket=bucket, Key="k", **how)["UploadId"]
         with refused("InvalidRequest", 400):
             s3.upload_part(Bucket=bucket, Key="k", UploadId=upload, PartNumber=1, Body=b"x", **part_how)
+    for how, expected in [(NOTHING, 400), (OURS, 200)]:
+        upload = s3.create_multipart_upload(Bucket=bucket, Key="k", **how)["UploadId"]
+        target = f"/{bucket}/k?partNumber=1&uploadId={upload}"
+        reply = wire.request(server, "PUT", target, {"x-amz-server-side-encryption": "AES256"}, b"x")
+        assert reply.status == expected, reply
 
 
 @pytest.mark.parametrize("size", [1, 1024, 8 * MIB])

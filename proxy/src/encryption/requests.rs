@@ -14,7 +14,7 @@ use crate::store::Inner;
 /// The keys of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    /// Whether new objects are to be encrypted by a master key.
+    /// Whether what is written is to be encrypted by a master key.
     pub managed: bool,
     /// The key of the object or upload that the request names.
     pub customer: Option<CustomerKey>,
@@ -77,6 +77,10 @@ impl Inner {
         let _ = self.told.encrypted.set(encrypted);
     }
 
+    fn asks_for_ours(&self) -> bool {
+        self.told.keys.get().is_some_and(|keys| keys.managed)
+    }
+
     /// Whether the request says how what it writes, or its source, is encrypted.
     pub(crate) fn speaks_of_keys(&self) -> bool {
         let speaks = |keys: &Keys| keys.managed || keys.customer.is_some() || keys.source.is_some();
@@ -93,7 +97,7 @@ impl Inner {
         salted: bool,
     ) -> Result<Option<Secret>> {
         attributes.marks.remove(Mark::Encryption);
-        let managed = self.told.keys.get().is_some_and(|keys| keys.managed) || is_default(bucket);
+        let managed = self.asks_for_ours() || is_default(bucket);
         let (encrypted, by, root) = match self.customer(Whose::Own) {
             Some(customer) => (Encrypted::Customer, Wrapper::Customer, customer.root()),
             None if managed => {
@@ -169,6 +173,9 @@ impl Inner {
             (Some(Wrapper::Master(_)) | None, Some(_)) => {
                 "The multipart upload initiate did not request encryption by a key of the customer's. \
                  Please resend the request without encryption parameters."
+            }
+            (Some(Wrapper::Customer) | None, _) if self.asks_for_ours() => {
+                "The multipart upload initiate did not request encryption by a key of the server's."
             }
             _ => return self.unlock(locked.as_ref(), Whose::Own),
         };

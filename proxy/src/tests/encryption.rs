@@ -227,7 +227,7 @@ async fn upload(store: &ObjectStore, keys: &Keys, parts: &[(u32, Bytes)]) -> Res
     let keys = || keys.clone();
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
     let id = session(store, keys()).create_upload("b", "key", new).await?.id;
-    let one = session(store, Keys { managed: false, ..keys() });
+    let one = session(store, keys());
     let mut written = Vec::new();
     for (number, bytes) in parts {
         // One that came before and counts no more: of the same length, with other bytes.
@@ -296,6 +296,7 @@ async fn every_part_comes_under_the_key_of_its_upload() {
         (customer(1), customer(2)),
         (managed(), customer(1)),
         (Keys::default(), customer(1)),
+        (Keys::default(), managed()),
     ] {
         let new = NewUpload { attributes: Attributes::default(), checksum: None };
         let id = session(&store, begun).create_upload("b", "key", new).await.unwrap().id;
