@@ -20,7 +20,10 @@ use crate::errors::s3_error;
 pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -> S3Result<()> {
     let Some(said) = request.get::<Encryption>() else { return Ok(()) };
     let used = match operation {
-        "put_object" | "copy_object" | "create_multipart_upload" | "upload_part"
+        "put_object"
+        | "copy_object"
+        | "create_multipart_upload"
+        | "upload_part"
         | "upload_part_copy" => Use::Make,
         "get_object" | "head_object" | "get_object_attributes" => Use::Read,
         _ => Use::Nothing,
