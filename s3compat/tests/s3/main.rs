@@ -8,6 +8,7 @@ mod bodies;
 mod buckets;
 mod consistency;
 mod copies;
+mod encryption;
 mod listings;
 mod multipart;
 mod objects;
