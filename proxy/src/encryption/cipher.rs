@@ -7,10 +7,7 @@ use bytes::{Bytes, BytesMut};
 use martlet_protocol::{Error, Result};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-use super::layout::{CHUNK_BYTES, Segment, TAG_BYTES};
-
-const CHUNK: usize = CHUNK_BYTES as usize;
-const TAG: usize = TAG_BYTES as usize;
+use super::layout::{CHUNK, Segment, TAG, TAG_BYTES};
 
 /// The key of one segment. Never used for another.
 pub(crate) struct SegmentKey(LessSafeKey);

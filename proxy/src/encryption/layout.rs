@@ -15,11 +15,14 @@ use martlet_protocol::entry::{Mark, Object};
 use super::keys::is_salted;
 
 /// Plain bytes of every chunk but the last.
-pub(crate) const CHUNK_BYTES: u64 = 64 * 1024;
-/// What a chunk has more when it is stored.
-pub(crate) const TAG_BYTES: u64 = 16;
-/// What a part begins with.
-pub(crate) const SALT_BYTES: u64 = 16;
+pub(super) const CHUNK: usize = 64 * 1024;
+/// Bytes that a chunk has more when it is stored.
+pub(super) const TAG: usize = 16;
+/// Bytes that a part begins with.
+pub(super) const SALT: usize = 16;
+const CHUNK_BYTES: u64 = CHUNK as u64;
+pub(super) const TAG_BYTES: u64 = TAG as u64;
+pub(super) const SALT_BYTES: u64 = SALT as u64;
 
 /// Bytes under one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,13 +186,12 @@ mod tests {
         #[test]
         fn what_is_planned_is_what_is_stored_and_holds_the_range(
             parts in proptest::collection::vec(0..4 * C, 1..6),
-            cut in (0.0..1.0f64, 0.0..1.0f64),
+            cut in (0u64..1000, 0u64..1000),
             salted: bool,
         ) {
             let size: u64 = parts.iter().sum();
             prop_assume!(size > 0);
-            #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let at = |share: f64| (size as f64 * share) as u64;
+            let at = |share: u64| size * share / 1000;
             let (first, second) = (at(cut.0), at(cut.1));
             let range = first.min(second)..first.max(second) + 1;
             let segments = parts.iter().map(|&bytes| Segment { bytes, salted });

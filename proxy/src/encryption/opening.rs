@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::cipher::SegmentKey;
 use super::keys::Secret;
-use super::layout::{Plan, Run, SALT_BYTES, Segment, TAG_BYTES};
+use super::layout::{Plan, Run, SALT, SALT_BYTES, Segment, TAG_BYTES};
 use crate::error::Result;
 use crate::read::Found;
 use crate::store::Inner;
@@ -124,7 +124,7 @@ impl Chunks {
             Some(key) => key.clone(),
             None if has_salt => {
                 fill(&mut self.bytes, &mut self.buffer, SALT_BYTES).await?;
-                let salt = self.buffer.split_to(usize::try_from(SALT_BYTES).expect("a few bytes"));
+                let salt = self.buffer.split_to(SALT);
                 Arc::new(self.secret.segment(&salt))
             }
             None => return Err(Error::internal("a part is read without its salt")),

@@ -14,10 +14,9 @@ use tokio::task::JoinHandle;
 
 use super::cipher::SegmentKey;
 use super::keys::Secret;
-use super::layout::{CHUNK_BYTES, SALT_BYTES, Segment};
+use super::layout::{CHUNK, SALT, Segment};
 use crate::error::Result;
 
-const CHUNK: usize = CHUNK_BYTES as usize;
 /// What is worth a thread.
 const BATCH_BYTES: usize = 4 * CHUNK;
 
@@ -54,7 +53,7 @@ impl Batch {
 impl Sealing {
     /// Seals one body under the key of an object, or under one of its own that is made of it.
     pub(crate) fn new(secret: &Secret, threads: Arc<Semaphore>) -> Self {
-        let salt: [u8; SALT_BYTES as usize] = random_bytes();
+        let salt: [u8; SALT] = random_bytes();
         let head = if secret.salted { &salt[..] } else { &[] };
         Self {
             key: Arc::new(secret.segment(head)),

@@ -6,12 +6,13 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{Attributes, Body, Mark};
-use martlet_protocol::{PolicyId, Setting, SystemClock};
+use martlet_protocol::{DeviceId, PolicyId, Setting, SystemClock};
 
 use super::harness::{Harness, body, collect, pattern, unsized_body};
 use super::multipart::naming;
 use super::objects::copy_of;
 use super::rewrite::rig::{Rig, policy_of};
+use crate::encryption::{Locked, Whose};
 use crate::{
     Ask, Cluster, CopyObject, CopyPart, CustomerKey, Encrypted, Error, Incoming, Keys, MasterKey,
     NewUpload, ObjectName, ObjectStore, PutObject, ReadConditions, Result, Selection, Session,
@@ -372,14 +373,13 @@ async fn what_was_spoiled_is_an_error_before_any_byte() {
     let other = harness.head("other", Selection::Whole).await.unwrap();
     let marks = other.object.attributes.marks.clone();
     let place = (harness.store.bucket("b").await.unwrap().id, "k");
-    let locked = crate::encryption::Locked::of(&marks, place).unwrap();
+    let locked = Locked::of(&marks, place).unwrap();
     let inner = session(&harness.store, customer(1)).0.inner();
-    let moved = inner.unlock(locked.as_ref(), crate::encryption::Whose::Own);
+    let moved = inner.unlock(locked.as_ref(), Whose::Own);
     assert!(matches!(moved, Err(Error::InvalidArgument(_))));
-    for device in [martlet_protocol::DeviceId(1)] {
-        for id in harness.memory.extents(device) {
-            harness.memory.corrupt(device, id);
-        }
+    let device = DeviceId(1);
+    for id in harness.memory.extents(device) {
+        harness.memory.corrupt(device, id);
     }
     let none = ReadConditions::default();
     let one = session(&harness.store, customer(1));

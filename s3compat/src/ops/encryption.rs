@@ -129,7 +129,8 @@ mod tests {
         for wrong in [&[][..], &["AES256", "AES256"], &["aes"]] {
             assert_eq!(outcome(wrong, None), Err("MalformedXML".into()), "{wrong:?}");
         }
-        let bare = ServerSideEncryptionConfiguration { rules: vec![Default::default()] };
+        let bare =
+            ServerSideEncryptionConfiguration { rules: vec![ServerSideEncryptionRule::default()] };
         assert_eq!(check(&bare).unwrap_err().code().as_str(), "MalformedXML");
     }
 }
