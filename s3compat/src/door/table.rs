@@ -326,7 +326,7 @@ mod tests {
             ("DELETE", Bucket, "versioning"),
             ("PUT", Object, "versionId=null"),
             ("GET", Object, "torrent"),
-            ("PUT", Bucket, "encryption"),
+            ("PUT", Bucket, "replication"),
             ("DELETE", Bucket, "versions"),
             ("GET", Bucket, "list-type=3"),
             ("GET", Bucket, "location&uploads"),
