@@ -14,6 +14,7 @@ use crate::api::{
     CopyObject, Deleted, Incoming, ObjectName, ReadConditions, Selection, WriteConditions, Written,
 };
 use crate::bucket::busy;
+use crate::encryption::Whose;
 use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::put::{Site, object_of};
@@ -139,17 +140,18 @@ impl ObjectStore {
             && copy.storage_class.is_none()
             && copy.checksum.is_none()
             && copy.source_version.is_none();
-        if unchanged && from_bucket == bucket && from_key == key {
+        let inner = self.inner();
+        if unchanged && !inner.speaks_of_keys() && from_bucket == bucket && from_key == key {
             return Err(Error::InvalidRequest(
                 "a copy of an object onto itself has to change something about it".into(),
             ));
         }
-        let inner = self.inner();
         let site = inner.site(bucket, key).await?;
         let source = ObjectName { key: from_key, version: copy.source_version };
         let found = inner.find(from_bucket, source, Want::EntryAndInline).await;
         let found = found.map_err(no_source)?;
         let source: Arc<Object> = found.object.clone();
+        let secret = inner.unlock(found.locked.as_ref(), Whose::Source)?;
         copy.source_conditions.check_source(&source)?;
         if source.size > PUT_BYTES_MAX {
             return Err(Error::EntityTooLarge { size: source.size, maximum: PUT_BYTES_MAX });
@@ -160,7 +162,7 @@ impl ObjectStore {
         };
         let expected = expected(&source, &compute);
         let body = Incoming {
-            bytes: inner.open(&found, 0..source.size).await?,
+            bytes: inner.open(&found, 0..source.size, secret).await?,
             size: Some(source.size),
             md5: match source.etag {
                 ETag::Md5(md5) => Some(md5),
@@ -252,11 +254,12 @@ impl Inner {
         selection: Selection,
     ) -> Result<Incoming> {
         let found = self.find(bucket, source, Want::EntryAndInline).await.map_err(no_source)?;
+        let secret = self.unlock(found.locked.as_ref(), Whose::Source)?;
         conditions.check_source(&found.object)?;
         let selected = self.select(&found.object, selection).await?;
         let size = selected.range.end - selected.range.start;
         Ok(Incoming {
-            bytes: self.open(&found, selected.range).await?,
+            bytes: self.open(&found, selected.range, secret).await?,
             size: Some(size),
             md5: None,
             compute: Vec::new(),

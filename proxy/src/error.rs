@@ -108,6 +108,9 @@ pub enum Error {
     /// The bucket is in no state for this.
     #[error("{0}")]
     InvalidBucketState(String),
+    /// Bytes are to be encrypted by a master key, and this process was given none.
+    #[error("encryption by a key of the server's needs a master key, and this server has none")]
+    NoMasterKey,
     /// A storage class that names no storage policy.
     #[error("{0}")]
     InvalidStorageClass(String),

@@ -17,6 +17,7 @@ use martlet_protocol::limits::PUT_BYTES_MAX;
 use martlet_protocol::{BucketId, ErrorKind, PolicyId, UploadId, WriteId};
 
 use crate::api::Incoming;
+use crate::encryption::{Sealing, Secret};
 use crate::error::{Error, Result};
 use crate::hashing::Hashing;
 use crate::ingest::outflow::Outflow;
@@ -57,6 +58,17 @@ impl Inner {
         incoming: Incoming,
         to: Destination<'_>,
     ) -> Result<Ingested> {
+        self.ingest_as(incoming, to, None).await
+    }
+
+    /// Takes a body in, and encrypts it if there is a key. Its size and its digests are those of what
+    /// comes in.
+    pub(crate) async fn ingest_as(
+        self: &Arc<Self>,
+        incoming: Incoming,
+        to: Destination<'_>,
+        secret: Option<&Secret>,
+    ) -> Result<Ingested> {
         if let Some(size) = incoming.size.filter(|size| *size > PUT_BYTES_MAX) {
             return Err(Error::EntityTooLarge { size, maximum: PUT_BYTES_MAX });
         }
@@ -65,11 +77,12 @@ impl Inner {
             announced: incoming.size,
             hashing: Hashing::new(&incoming.compute, self.hashers.clone()),
             arrived: 0,
+            sealing: secret.map(|secret| Sealing::new(secret, self.hashers.clone())),
         };
         let mut head = Vec::new();
         while source.arrived <= to.inline_bytes_max {
             let Some(chunk) = source.next().await? else { break };
-            source.hashing.push(chunk.clone());
+            source.passed_on(&chunk);
             head.push(chunk);
         }
         let unclaimed = Unclaimed::new(self.clone());
@@ -99,11 +112,51 @@ struct Source {
     announced: Option<u64>,
     hashing: Hashing,
     arrived: u64,
+    /// What comes in is stored as this makes it.
+    sealing: Option<Sealing>,
 }
 
 impl Source {
-    /// The next chunk that isn't empty.
+    /// The next bytes that are to be stored.
     async fn next(&mut self) -> Result<Option<Bytes>> {
+        let Some(mut sealing) = self.sealing.take() else { return self.arrive().await };
+        let next = self.seal_next(&mut sealing).await;
+        self.sealing = Some(sealing);
+        next
+    }
+
+    async fn seal_next(&mut self, sealing: &mut Sealing) -> Result<Option<Bytes>> {
+        while !sealing.is_done() {
+            while sealing.wants_more() {
+                let plain = self.arrive().await?;
+                if let Some(plain) = &plain {
+                    self.hashing.push(plain.clone());
+                    self.hashing.keep_up().await?;
+                }
+                sealing.push(plain);
+            }
+            if let Some(sealed) = sealing.next().await? {
+                return Ok(Some(sealed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Hashes bytes that were passed on, unless they were before they were sealed.
+    fn passed_on(&mut self, chunk: &Bytes) {
+        if self.sealing.is_none() {
+            self.hashing.push(chunk.clone());
+        }
+    }
+
+    /// How many bytes are to be stored, if it is known how many come in.
+    fn stored(&self) -> Option<u64> {
+        let sealing = self.sealing.as_ref();
+        self.announced.map(|bytes| sealing.map_or(bytes, |sealing| sealing.stored(bytes)))
+    }
+
+    /// The next chunk that isn't empty, as it comes in.
+    async fn arrive(&mut self) -> Result<Option<Bytes>> {
         while let Some(chunk) = self.bytes.next().await {
             let chunk = chunk.map_err(body_error)?;
             self.arrived += chunk.len() as u64;

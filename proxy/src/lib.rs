@@ -20,6 +20,9 @@
 //! of the moment: while replicas of the index move, those before and those after decide together, and
 //! a term that rises in the middle of an operation does not end it.
 //!
+//! Bodies that are encrypted pass `encryption` between `ingest` or `bodies` and the extents: all above
+//! speaks of plain bytes, all below of what is stored.
+//!
 //! Every write ends in one entry. Its extents are on disk and everything the client said about its
 //! body has been checked before the entry is written; if it never is, they are deleted again.
 
@@ -32,6 +35,7 @@ mod cluster;
 mod coded;
 mod conditions;
 mod digest;
+mod encryption;
 pub mod error;
 mod extents;
 mod guard;
@@ -70,6 +74,7 @@ pub use accounts::{
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
 pub use cluster::Cluster;
+pub use encryption::{CustomerKey, Encrypted, Keys};
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use options::StoreOptions;

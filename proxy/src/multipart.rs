@@ -209,12 +209,14 @@ impl ObjectStore {
         inner.check_new_lock(bucket, &new.attributes.marks).await?;
         let now_ms = inner.stamps.now_ms();
         let mut place = inner.place(bucket, key, new_id(now_ms)).await?;
+        let mut attributes = new.attributes;
+        inner.encrypt_new(&place.bucket, key, &mut attributes, true)?;
         let upload = Upload {
             key: key.to_owned(),
             id: place.id,
             initiated_ms: now_ms,
-            policy: inner.policy_of(&place.bucket, &new.attributes)?,
-            attributes: new.attributes,
+            policy: inner.policy_of(&place.bucket, &attributes)?,
+            attributes,
             checksum: new.checksum,
             state: UploadState::Open,
         };

@@ -80,10 +80,11 @@ impl Inner {
         site: Site<'_>,
         key: &str,
         body: Incoming,
-        attributes: Attributes,
+        mut attributes: Attributes,
         conditions: &WriteConditions,
     ) -> Result<Written> {
         self.check_new_lock(site.name, &attributes.marks).await?;
+        let secret = self.encrypt_new(&site.bucket, key, &mut attributes, false)?;
         let write_id = WriteId::random();
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
         let destination = Destination {
@@ -96,7 +97,7 @@ impl Inner {
             policy: self.policy_of(&site.bucket, &attributes)?,
             inline_bytes_max: INLINE_BYTES_MAX,
         };
-        let mut ingested = self.ingest(body, destination).await?;
+        let mut ingested = self.ingest_as(body, destination, secret.as_ref()).await?;
         let (body, _spilled) = self.body_for(&mut ingested, destination).await?;
         let object = Object {
             size: ingested.size,

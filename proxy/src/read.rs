@@ -11,6 +11,7 @@ use crate::api::{
     ExtentPlace, ObjectName, ObjectPart, ObjectParts, ObjectRead, ReadConditions, Selection,
 };
 use crate::digest::crc32c;
+use crate::encryption::{Locked, Secret, Segment, Whose};
 use crate::error::{Error, Result};
 use crate::range::Selected;
 use crate::store::{Inner, ObjectStore, check_key};
@@ -21,6 +22,8 @@ pub(crate) struct Found {
     pub(crate) object: Arc<Object>,
     pub(crate) stamp: Stamp,
     inline: Option<bytes::Bytes>,
+    /// What it keeps of its key, if it is encrypted.
+    pub(crate) locked: Option<Locked>,
 }
 
 impl Inner {
@@ -52,7 +55,8 @@ impl Inner {
                     object.version.get_or_insert(Version::UNVERSIONED);
                 }
                 self.admit(&object)?;
-                Ok(Found { object: object.into(), stamp, inline })
+                let locked = Locked::of(&object.attributes.marks, (known.id, key))?;
+                Ok(Found { object: object.into(), stamp, inline, locked })
             }
             entry => Err(no_object(entry.as_ref(), version)),
         }
@@ -72,15 +76,39 @@ impl Inner {
         selection.resolve(object.size, parts)
     }
 
-    /// The selected bytes of an object.
+    async fn described(
+        self: &Arc<Self>,
+        Found { object, stamp, .. }: Found,
+        selection: Selection,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectRead> {
+        conditions.check(&object)?;
+        let Selected { range, partial, parts } = self.select(&object, selection).await?;
+        Ok(ObjectRead { object, stamp, range, partial, parts, body: None })
+    }
+
+    /// The selected bytes of an object, by its key if it is encrypted.
     pub(crate) async fn open(
         self: &Arc<Self>,
         found: &Found,
         range: std::ops::Range<u64>,
+        secret: Option<Secret>,
     ) -> Result<ByteStream> {
         if range.is_empty() {
             return Ok(stream::empty().boxed());
         }
+        match secret {
+            None => self.open_stored(found, range).await,
+            Some(secret) => Box::pin(self.open_sealed(found, range, secret)).await,
+        }
+    }
+
+    /// Bytes of an object as they are stored.
+    pub(crate) async fn open_stored(
+        self: &Arc<Self>,
+        found: &Found,
+        range: std::ops::Range<u64>,
+    ) -> Result<ByteStream> {
         match &found.object.body {
             Body::Empty => Err(NodeError::corrupt("an object has a size and no bytes").into()),
             Body::Inline { crc32c } => Ok(inline_stream(found, *crc32c, range)?),
@@ -102,7 +130,9 @@ fn inline_stream(
 ) -> Result<ByteStream, NodeError> {
     let bytes = found.inline.as_ref();
     let bytes = bytes.ok_or_else(|| NodeError::corrupt("an object's inline bytes are gone"))?;
-    if bytes.len() as u64 != found.object.size || crc32c(bytes) != expected {
+    let (size, salted) = (found.object.size, false);
+    let stored = found.locked.as_ref().map_or(size, |_| Segment { bytes: size, salted }.stored());
+    if bytes.len() as u64 != stored || crc32c(bytes) != expected {
         return Err(NodeError::corrupt("an object's inline bytes are not what was written"));
     }
     let at = |offset| usize::try_from(offset).expect("inline objects are small");
@@ -138,13 +168,31 @@ impl ObjectStore {
     ) -> Result<ObjectRead> {
         let inner = self.inner();
         let found = inner.find(bucket, name.into(), Want::EntryAndInline).await?;
+        let secret = inner.unlock(found.locked.as_ref(), Whose::Own)?;
         conditions.check(&found.object)?;
         let Selected { range, partial, parts } = inner.select(&found.object, selection).await?;
-        let body = Some(inner.open(&found, range.clone()).await?);
+        let body = Some(inner.open(&found, range.clone(), secret).await?);
         Ok(ObjectRead { object: found.object, stamp: found.stamp, range, partial, parts, body })
     }
 
-    /// The same without bytes.
+    /// The same without bytes, for who must have the object's key all the same if it is encrypted by one.
+    ///
+    /// # Errors
+    /// As [`ObjectStore::get`].
+    pub async fn head_by_key(
+        &self,
+        bucket: &str,
+        name: impl Into<ObjectName<'_>>,
+        selection: Selection,
+        conditions: &ReadConditions,
+    ) -> Result<ObjectRead> {
+        let inner = self.inner();
+        let found = inner.find(bucket, name.into(), Want::Entry).await?;
+        inner.check_key(found.locked.as_ref())?;
+        inner.described(found, selection, conditions).await
+    }
+
+    /// The same without bytes, and for anybody: a key says nothing about what is not encrypted.
     ///
     /// # Errors
     /// As [`ObjectStore::get`].
@@ -156,10 +204,8 @@ impl ObjectStore {
         conditions: &ReadConditions,
     ) -> Result<ObjectRead> {
         let inner = self.inner();
-        let Found { object, stamp, .. } = inner.find(bucket, name.into(), Want::Entry).await?;
-        conditions.check(&object)?;
-        let Selected { range, partial, parts } = inner.select(&object, selection).await?;
-        Ok(ObjectRead { object, stamp, range, partial, parts, body: None })
+        let found = inner.find(bucket, name.into(), Want::Entry).await?;
+        inner.described(found, selection, conditions).await
     }
 
     /// An object, and the parts that it was completed from.
@@ -173,7 +219,9 @@ impl ObjectStore {
         conditions: &ReadConditions,
     ) -> Result<ObjectParts> {
         let inner = self.inner();
-        let Found { object, stamp, .. } = inner.find(bucket, name.into(), Want::Entry).await?;
+        let found = inner.find(bucket, name.into(), Want::Entry).await?;
+        inner.check_key(found.locked.as_ref())?;
+        let Found { object, stamp, .. } = found;
         conditions.check(&object)?;
         let manifest = inner.manifest(&object.body).await?;
         let parts = manifest.map_or_else(Vec::new, |manifest| parts_of(&object, &manifest));
@@ -189,6 +237,10 @@ impl ObjectStore {
     pub async fn places(&self, bucket: &str, key: &str) -> Result<(Object, Vec<ExtentPlace>)> {
         let inner = self.inner();
         let found = inner.find(bucket, key.into(), Want::Entry).await?;
+        if found.locked.is_some() {
+            let message = "the object is encrypted, and can't be read in place";
+            return Err(Error::InvalidRequest(message.into()));
+        }
         let mut places = Vec::new();
         if let Some(manifest) = inner.manifest(&found.object.body).await? {
             let mut object_offset = 0;

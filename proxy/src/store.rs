@@ -15,9 +15,10 @@ use martlet_protocol::{Clock, Given, Level, Term, limits};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
-use crate::accounts::Owners;
+use crate::accounts::{Owners, Vault};
 use crate::bucket::BucketCache;
 use crate::cluster::Cluster;
+use crate::encryption::Told;
 use crate::error::{Error, Result};
 use crate::extents::{Extents, Health};
 use crate::guard::Guard;
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     /// Threads that may hash at a time.
     pub(crate) hashers: Arc<Semaphore>,
     pub(crate) extents: Extents,
+    /// The master keys that wrap the data keys of objects.
+    pub(crate) vault: Vault,
 }
 
 /// One operation.
@@ -71,6 +74,8 @@ pub(crate) struct Inner {
     pub(crate) ask: Ask,
     /// Asked about the objects that are read.
     pub(crate) guard: Option<Arc<dyn Guard>>,
+    /// What it says of keys, and is told of them.
+    pub(crate) told: Arc<Told>,
     given: Arc<Mutex<Given>>,
 }
 
@@ -104,7 +109,8 @@ impl Shared {
 impl Inner {
     fn new(shared: Arc<Shared>, ask: Ask) -> Self {
         let cluster = shared.cluster();
-        Self { shared, cluster, ask, guard: None, given: Arc::new(Mutex::new(Given::Quorum)) }
+        let given = Arc::new(Mutex::new(Given::Quorum));
+        Self { shared, cluster, ask, guard: None, told: Arc::default(), given }
     }
 
     /// What is asked of an operation in a bucket.
@@ -128,6 +134,16 @@ impl Inner {
 impl ObjectStore {
     /// A store over `cluster`.
     pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, options: StoreOptions) -> Self {
+        Self::with_vault(cluster, clock, options, Vault::default())
+    }
+
+    /// The same with master keys, so that it can encrypt objects by keys of its own.
+    pub fn with_vault(
+        cluster: Cluster,
+        clock: Arc<dyn Clock>,
+        options: StoreOptions,
+        vault: Vault,
+    ) -> Self {
         let buffer = options.buffer_bytes_max.clamp(1, Semaphore::MAX_PERMITS);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Shared {
@@ -146,8 +162,14 @@ impl ObjectStore {
             buffer: Arc::new(Semaphore::new(buffer)),
             hashers: Arc::new(Semaphore::new(cores)),
             extents: Extents::new(buffer),
+            vault,
         };
         Self { shared: Arc::new(shared), bound: None }
+    }
+
+    /// Whether there is a master key to encrypt objects by.
+    pub fn can_encrypt(&self) -> bool {
+        self.shared.vault.seals()
     }
 
     /// Puts other rings in place. Operations that have begun end by those that they began with.
@@ -185,6 +207,7 @@ impl ObjectStore {
             cluster: inner.cluster.clone(),
             ask: inner.ask,
             guard: Some(guard),
+            told: inner.told.clone(),
             given: inner.given.clone(),
         };
         Self { shared: self.shared.clone(), bound: Some(Arc::new(inner)) }

@@ -6,6 +6,7 @@ mod coded;
 mod conditional;
 mod cut;
 mod dying;
+mod encryption;
 mod errors;
 mod extents;
 mod faults;

@@ -88,6 +88,7 @@ fn request_error(error: &Error) -> S3Error {
         Error::InvalidBucketState(_) => {
             S3Error::with_message(S3ErrorCode::InvalidBucketState, message)
         }
+        Error::NoMasterKey => S3Error::with_message(S3ErrorCode::NotImplemented, message),
         Error::InvalidArgument(_) => S3Error::with_message(S3ErrorCode::InvalidArgument, message),
         Error::InvalidStorageClass(_) => {
             S3Error::with_message(S3ErrorCode::InvalidStorageClass, message)
@@ -255,6 +256,7 @@ mod tests {
             (Error::Locked(Locked::LegalHold), 403, "AccessDenied"),
             (Error::InvalidBucketState("no".into()), 409, "InvalidBucketState"),
             (Error::InvalidStorageClass("no".into()), 400, "InvalidStorageClass"),
+            (Error::NoMasterKey, 501, "NotImplemented"),
         ];
         for (error, status, code) in cases {
             assert_eq!(status_and_code(error), (status, code.to_owned()));

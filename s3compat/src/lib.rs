@@ -9,6 +9,7 @@
 //! * `if_range`: what an object must be for a range of it to be wanted.
 //! * `lenient`: headers that S3 reads more leniently than s3s does.
 //! * `attributes`, `checksums`, `tags`: what objects say of themselves.
+//! * `encryption`: what a request says of keys, and what its reply says.
 //! * `consistency`: what a request asks of it, and what its reply rests on.
 //! * `token`: continuation tokens that nobody else can make.
 //! * [`S3Service`]: all of it together, ready for a connection.
@@ -20,6 +21,7 @@ mod checksums;
 mod consistency;
 pub mod decode;
 pub mod door;
+mod encryption;
 mod errors;
 mod if_range;
 mod lenient;

@@ -22,6 +22,7 @@ use s3s::service::{S3Service as Routes, S3ServiceBuilder};
 use crate::auth::Keys;
 use crate::consistency;
 use crate::door::{Door, DoorConfig, GuardedBody};
+use crate::encryption::Encryption;
 use crate::errors::internal;
 use crate::lenient::Lenient;
 use crate::missing;
@@ -133,6 +134,10 @@ impl Inner {
     async fn answer(self, mut request: Request<Body>) -> Response<Body> {
         let lenient = Lenient::take(request.headers_mut());
         request.extensions_mut().insert(lenient);
+        let encryption = Encryption::take(request.headers_mut());
+        if let Some(encryption) = &encryption {
+            request.extensions_mut().insert(encryption.clone());
+        }
         let session = match consistency::asked(request.headers()) {
             Ok(ask) => self.store.session(ask),
             Err(error) => return error.to_http_response().unwrap_or_else(|_| bare_error()),
@@ -157,6 +162,9 @@ impl Inner {
         }
         if let Some(ReplyStatus(status)) = response.extensions_mut().remove() {
             *response.status_mut() = status;
+        }
+        if let Some(encrypted) = session.encrypted().filter(|_| response.status().is_success()) {
+            Encryption::tell(encryption.as_ref(), encrypted, response.headers_mut());
         }
         consistency::tell(response.headers_mut(), session.given());
         response

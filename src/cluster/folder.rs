@@ -3,6 +3,7 @@
 //! ```text
 //! <dir>/cluster.toml                 what is where; lock, control.sock: who watches
 //! <dir>/cluster.key, credentials     secrets, mode 0600
+//! <dir>/sse-master.key               what objects are encrypted by, mode 0600
 //! <dir>/*.builder, *.ring            see `rings`
 //! <dir>/n1/storage-node.toml, data/, d1/, d2/, log
 //! <dir>/r1/replicator.toml, data/, log
@@ -25,6 +26,7 @@ use crate::failure::Failure;
 use crate::process::door::DoorSettings;
 use crate::process::folder::DataFolder;
 use crate::process::settings::{Hidden, cores};
+use crate::process::vault::{SSE_FILE, new_key};
 use crate::server::credentials::{self, Credentials};
 
 const KEY: &str = "cluster.key";
@@ -69,8 +71,10 @@ impl ClusterFolder {
                 return Err(Failure::refused(sentence));
             }
         };
-        if !folder.join(KEY).exists() {
-            folder.replace(KEY, new_key()?.as_bytes())?;
+        for key in [KEY, SSE_FILE] {
+            if !folder.join(key).exists() {
+                folder.replace(key, new_key()?.as_bytes())?;
+            }
         }
         let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let given = DoorSettings {
@@ -150,13 +154,6 @@ impl ClusterFolder {
     }
 }
 
-fn new_key() -> Result<String, Failure> {
-    let mut key = [0; 32];
-    getrandom::fill(&mut key)
-        .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
-    Ok(hex::encode(key) + "\n")
-}
-
 /// How many threads each node and each replicator has, where one machine has to do for all nodes:
 /// more would only wake one another.
 fn threads_of_each(nodes: usize) -> i64 {
@@ -181,7 +178,10 @@ fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> 
         table.insert("max_threads".to_owned(), Value::from(threads_of_each(layout.nodes.len())));
     }
     match (member.role, member.address) {
-        (Role::Proxy, Some(at)) => drop(table.insert("s3_address".to_owned(), address(at))),
+        (Role::Proxy, Some(at)) => {
+            table.insert("s3_address".to_owned(), address(at));
+            table.insert("sse_master_key_file".to_owned(), text(cluster.join(SSE_FILE)));
+        }
         (Role::StorageNode, Some(at)) => {
             table.insert("internal_address".to_owned(), address(at));
             table.insert("reserve".to_owned(), Value::from(RESERVE));
@@ -245,6 +245,8 @@ pub(super) mod tests {
         assert_eq!((mode(&path.join(KEY)), mode(&cluster.credentials_path())), (0o600, 0o600));
         let key = fs::read_to_string(path.join(KEY)).unwrap();
         assert!(key.trim().len() == 64 && hex::decode(key.trim()).is_ok(), "{key}");
+        assert_eq!(mode(&path.join(SSE_FILE)), 0o600);
+        assert_ne!(fs::read_to_string(path.join(SSE_FILE)).unwrap(), key);
         for member in cluster.layout.members() {
             let launch = cluster.launch(&member);
             let secret = &cluster.credentials.secret_key.0;

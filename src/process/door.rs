@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use martlet_protocol::Clock;
-use martlet_proxy::{Accounts, Cluster, MasterKey, ObjectStore, StoreOptions, Vault};
+use martlet_proxy::{Accounts, Cluster, ObjectStore, StoreOptions, Vault};
 use martlet_s3compat::auth::{Keys, Secret};
 use martlet_s3compat::door::DoorConfig;
 use martlet_s3compat::{S3Service, TokenKey};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::certificate::Certificate;
 use super::listen::{self, HEAD_BYTES_MAX, Port};
 use super::settings::{Hidden, list, number_from};
+use super::vault;
 use crate::failure::Failure;
 use crate::units::Size;
 
@@ -71,6 +72,11 @@ pub(crate) struct DoorSettings {
     pub(crate) master_keys: Option<Hidden>,
     /// The same in a file, a line for each.
     pub(crate) master_key_file: Option<PathBuf>,
+    /// Master keys that the keys of objects are wrapped by, written as `master_keys` are: the first wraps,
+    /// all of them unwrap.
+    pub(crate) sse_master_key: Option<Hidden>,
+    /// The same in a file, a line for each.
+    pub(crate) sse_master_key_file: Option<PathBuf>,
     /// Requests at a time, replies that are being sent included; more are answered 503.
     pub(crate) max_requests: usize,
     /// Bytes of bodies that all writes together may hold on their way to devices.
@@ -92,6 +98,8 @@ impl Default for DoorSettings {
             root_secret_key: None,
             master_keys: None,
             master_key_file: None,
+            sse_master_key: None,
+            sse_master_key_file: None,
             max_requests: 1024,
             write_buffer: Size(256 << 20),
         }
@@ -110,6 +118,8 @@ impl DoorSettings {
         "root_secret_key",
         "master_keys",
         "master_key_file",
+        "sse_master_key",
+        "sse_master_key_file",
         "max_requests",
         "write_buffer",
     ];
@@ -197,30 +207,18 @@ impl DoorSettings {
         Ok(options)
     }
 
-    /// The master keys.
+    /// The master keys that seal the secrets of access keys.
     fn vault(&self) -> Result<Vault, Failure> {
-        let (text, place) = match (&self.master_keys, &self.master_key_file) {
-            (None, None) => return Ok(Vault::default()),
-            (Some(_), Some(_)) => {
-                return Err(Failure::usage("set master_keys or master_key_file, not both"));
-            }
-            (Some(Hidden(text)), None) => (text.replace(',', "\n"), "master_keys".to_owned()),
-            (None, Some(file)) => {
-                let text = std::fs::read_to_string(file).map_err(|error| {
-                    let file = file.display();
-                    Failure::refused(format!("the master keys in {file} can't be read: {error}"))
-                })?;
-                (text, file.display().to_string())
-            }
-        };
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let keys: Option<Vec<MasterKey>> = lines.map(MasterKey::parse).collect();
-        keys.filter(|keys| !keys.is_empty()).map(Vault::new).ok_or_else(|| {
-            Failure::refused(format!(
-                "{place} should have one master key or several, each of 64 hexadecimal digits: make one \
-                 with openssl rand -hex 32"
-            ))
-        })
+        let keys = ("master_keys", self.master_keys.as_ref());
+        let file = ("master_key_file", self.master_key_file.as_deref());
+        Ok(vault::given(keys, file)?.unwrap_or_default())
+    }
+
+    /// The master keys that objects are encrypted by, if any were given.
+    pub(crate) fn sse_vault(&self) -> Result<Option<Vault>, Failure> {
+        let keys = ("sse_master_key", self.sse_master_key.as_ref());
+        let file = ("sse_master_key_file", self.sse_master_key_file.as_deref());
+        vault::given(keys, file)
     }
 
     /// The tenants, users and keys in `objects`.

@@ -34,4 +34,5 @@ mod streams;
 pub(crate) mod tell;
 pub(crate) mod token;
 pub(crate) mod upkeep;
+pub(crate) mod vault;
 pub(crate) mod workers;

@@ -65,7 +65,9 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    let store = ObjectStore::new(cluster, member.clock.clone(), settings.door.store_options()?);
+    let vault = settings.door.sse_vault()?.unwrap_or_default();
+    let options = settings.door.store_options()?;
+    let store = ObjectStore::with_vault(cluster, member.clock.clone(), options, vault);
     store.set_term(member.keeper.term());
     let root = (access_key, root_secret);
     let idle = settings.common.body_idle_timeout;

@@ -26,7 +26,7 @@ use crate::process::clock::SteadyClock;
 use crate::process::folder::DataFolder;
 use crate::process::metrics::{AskDevices, AskWorkers};
 use crate::process::operator::Operator;
-use crate::process::{accounts, workers};
+use crate::process::{accounts, vault, workers};
 use crate::units::Size;
 
 /// Index blocks kept in memory, and index writes gathered there: with what bodies on their way and
@@ -77,7 +77,12 @@ impl Store {
         let cluster = Cluster::new(index.clone(), data.clone(), by_device.clone())
             .map_err(|error| unfit(&error))?;
         let cluster = settings.door.with_default_policy(cluster)?;
-        let objects = ObjectStore::new(cluster, clock.clone(), settings.door.store_options()?);
+        let vault = match settings.door.sse_vault()? {
+            Some(given) => given,
+            None => vault::find_or_make(folder)?,
+        };
+        let options = settings.door.store_options()?;
+        let objects = ObjectStore::with_vault(cluster, clock.clone(), options, vault);
         for device in node.devices().await.unwrap_or_default() {
             objects.set_term(device.term);
         }

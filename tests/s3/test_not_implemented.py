@@ -6,8 +6,8 @@ from harness import wire
 from helpers import get, refused
 
 BUCKET_RESOURCES = [
-    "accelerate", "analytics", "encryption", "intelligent-tiering", "inventory", "logging",
-    "metrics", "notification", "replication", "website",
+    "accelerate", "analytics", "intelligent-tiering", "inventory", "logging", "metrics", "notification",
+    "replication", "website",
 ]
 # What they say can be read, and is always the same.
 FIXED_RESOURCES = ["requestPayment"]

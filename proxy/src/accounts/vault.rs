@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 const SEALING: &str = "martlet 2026 secrets of access keys";
 const NAMING: &str = "martlet 2026 name of a master key";
+const WRAPPING: &str = "martlet 2026 data keys wrapped by a master key";
 
 /// A secret as it lies in a register.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +59,8 @@ impl Sealed {
 pub struct MasterKey {
     name: String,
     key: LessSafeKey,
+    /// What wraps the data keys of objects.
+    root: [u8; 32],
 }
 
 impl fmt::Debug for MasterKey {
@@ -75,7 +78,8 @@ impl MasterKey {
         let name = blake3::derive_key(NAMING, bytes);
         let key = UnboundKey::new(&AES_256_GCM, &blake3::derive_key(SEALING, bytes));
         let key = LessSafeKey::new(key.expect("it has 32 bytes"));
-        Self { name: hex::encode(&name[..4]), key }
+        let root = blake3::derive_key(WRAPPING, bytes);
+        Self { name: hex::encode(&name[..4]), key, root }
     }
 
     /// Reads 64 hexadecimal digits.
@@ -101,9 +105,19 @@ impl Vault {
         !self.0.is_empty()
     }
 
+    /// The name of the first key, and what wraps data keys by it.
+    pub(crate) fn first_root(&self) -> Option<(&str, &[u8; 32])> {
+        self.0.first().map(|key| (key.name.as_str(), &key.root))
+    }
+
+    /// What wraps data keys by the key of a name.
+    pub(crate) fn root(&self, name: &str) -> Option<&[u8; 32]> {
+        self.0.iter().find(|key| key.name == name).map(|key| &key.root)
+    }
+
     /// A secret as it is kept; `belonging` must be the same when it is opened.
     pub(super) fn seal(&self, secret: &str, belonging: &str) -> Sealed {
-        let Some(MasterKey { name, key }) = self.0.first() else {
+        let Some(MasterKey { name, key, .. }) = self.0.first() else {
             return Sealed::Clear(secret.to_owned());
         };
         let nonce: [u8; 12] = random_bytes();

@@ -91,14 +91,15 @@ impl<'a> Outflow<'a> {
         source: &mut Source,
         head: Vec<Bytes>,
     ) -> Result<Vec<ExtentRef>> {
+        let stored = source.stored();
         for chunk in head {
-            self.send(chunk, source.announced).await?;
+            self.send(chunk, stored).await?;
         }
         loop {
             let next = alongside(&mut self.writing, &mut self.written, source.next()).await??;
             let Some(chunk) = next else { break };
-            self.send(chunk.clone(), source.announced).await?;
-            source.hashing.push(chunk);
+            self.send(chunk.clone(), stored).await?;
+            source.passed_on(&chunk);
             let hashed = source.hashing.keep_up();
             alongside(&mut self.writing, &mut self.written, hashed).await??;
         }

@@ -80,9 +80,8 @@ impl Terms<'_> {
 
 /// Whether a version may go for good by a rule: none does that is locked.
 fn may_remove(object: Option<&Object>, now_ms: u64) -> bool {
-    let is_free = |object: &Object| {
-        check_removal(&object.attributes.marks, now_ms, Bypass::Nothing).is_ok()
-    };
+    let is_free =
+        |object: &Object| check_removal(&object.attributes.marks, now_ms, Bypass::Nothing).is_ok();
     object.is_none_or(is_free)
 }
 
@@ -170,12 +169,14 @@ impl Inner {
     ) -> Result<Landed, Failed> {
         let now_ms = self.stamps.now_ms();
         let intent = site.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
-        let fits = |entry: &Entry| terms.fits(doomed, entry) && may_remove(object_in(entry), now_ms);
+        let fits =
+            |entry: &Entry| terms.fits(doomed, entry) && may_remove(object_in(entry), now_ms);
         let provided = match doomed.standing {
             Standing::LoneMarker { .. } => Provided::Alone(&fits),
             _ => Provided::Noncurrent(&fits),
         };
-        let removed = self.remove_version_if(site, intent, (doomed.id, Bypass::Nothing), provided).await;
+        let removed =
+            self.remove_version_if(site, intent, (doomed.id, Bypass::Nothing), provided).await;
         removed.map(|(landed, _)| landed)
     }
 }

@@ -317,6 +317,7 @@ impl Inner {
             md5: md5_of_md5s(chosen.iter().map(|part| &part.md5)),
             parts: u16::try_from(chosen.len()).expect("the count of parts was checked"),
         };
+        self.tell_of(&upload.attributes.marks, (place.bucket.id, place.object_key))?;
         let object = Object {
             size,
             etag,

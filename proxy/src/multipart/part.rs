@@ -131,6 +131,8 @@ impl Inner {
     ) -> Result<WrittenPart> {
         let number = part_number(number)?;
         let upload = self.open_upload(place).await?;
+        let home = (place.bucket.id, place.object_key);
+        let secret = self.unlock_upload(&upload.attributes.marks, home)?;
         if let Some((algorithm, _)) = upload.checksum {
             incoming.compute.push(algorithm);
         }
@@ -146,7 +148,7 @@ impl Inner {
             policy: upload.policy,
             inline_bytes_max: 0,
         };
-        let mut ingested = self.ingest(incoming, destination).await?;
+        let mut ingested = self.ingest_as(incoming, destination, secret.as_ref()).await?;
         let part = Part {
             size: ingested.size,
             md5: ingested.md5,

@@ -2,7 +2,7 @@
 //! left behind.
 
 mod races;
-mod rig;
+pub(super) mod rig;
 mod versions;
 
 use std::time::Duration;

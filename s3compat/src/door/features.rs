@@ -1,7 +1,7 @@
 //! Headers that ask for what isn't there yet are refused, never ignored: a client that asked for
 //! encryption must not believe that it got it.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use crate::auth::{Refusal, single_header};
 
@@ -27,6 +27,9 @@ const KNOWN: &[&str] = &[
     "x-amz-copy-source-if-none-match",
     "x-amz-copy-source-if-unmodified-since",
     "x-amz-copy-source-range",
+    "x-amz-copy-source-server-side-encryption-customer-algorithm",
+    "x-amz-copy-source-server-side-encryption-customer-key",
+    "x-amz-copy-source-server-side-encryption-customer-key-md5",
     "x-amz-date",
     "x-amz-decoded-content-length",
     "x-amz-grant-full-control",
@@ -45,6 +48,12 @@ const KNOWN: &[&str] = &[
     "x-amz-part-number-marker",
     "x-amz-request-payer",
     "x-amz-sdk-checksum-algorithm",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-context",
+    "x-amz-server-side-encryption-customer-algorithm",
+    "x-amz-server-side-encryption-customer-key",
+    "x-amz-server-side-encryption-customer-key-md5",
     "x-amz-storage-class",
     "x-amz-tagging",
     "x-amz-tagging-directive",
@@ -57,6 +66,7 @@ const KNOWN: &[&str] = &[
 /// Headers that are understood as long as they ask for what is so anyway.
 const KNOWN_VALUES: &[(&str, &str)] = &[
     ("x-amz-api-version", "2006-03-01"),
+    ("x-amz-server-side-encryption-bucket-key-enabled", "false"),
     // Nothing is ever being restored here.
     ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
@@ -78,13 +88,34 @@ const OF_LOCKS: [&str; 3] = [
 /// What writes such an object, or begins to.
 const LOCKING: [&str; 4] = ["CopyObject", "CreateMultipartUpload", "PostObject", "PutObject"];
 
+/// Operations that take headers of encryption.
+const WITH_KEYS: [&str; 11] = [
+    "CompleteMultipartUpload",
+    "CopyObject",
+    "CreateMultipartUpload",
+    "GetObject",
+    "GetObjectAttributes",
+    "HeadObject",
+    "ListParts",
+    "PostObject",
+    "PutObject",
+    "UploadPart",
+    "UploadPartCopy",
+];
+const OF_KEYS: [&str; 2] =
+    ["x-amz-server-side-encryption", "x-amz-copy-source-server-side-encryption"];
+
 /// Refuses headers that ask an operation for what another one does.
 pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<(), Refusal> {
     let stray = |names: &[&'static str], is_theirs: bool| {
         names.iter().copied().find(|name| !is_theirs && headers.contains_key(*name))
     };
     let of_bucket = stray(&OF_NEW_BUCKETS, operation == "CreateBucket");
-    match of_bucket.or_else(|| stray(&OF_LOCKS, LOCKING.contains(&operation))) {
+    let of_lock = stray(&OF_LOCKS, LOCKING.contains(&operation));
+    let speaks_of_keys = |name: &&str| OF_KEYS.iter().any(|start| name.starts_with(start));
+    let mut names = headers.keys().map(HeaderName::as_str);
+    let of_keys = names.find(speaks_of_keys).filter(|_| !WITH_KEYS.contains(&operation));
+    match of_bucket.or(of_lock).or(of_keys) {
         Some(name) => Err(Refusal::not_implemented(name)),
         None => Ok(()),
     }
@@ -120,7 +151,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
     use crate::auth::Code;
@@ -139,9 +170,8 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         for (name, value) in [
-            ("x-amz-server-side-encryption", "AES256"),
-            ("x-amz-server-side-encryption-customer-key", "a2V5"),
-            ("x-amz-copy-source-server-side-encryption-customer-key", "a2V5"),
+            ("x-amz-server-side-encryption-bucket-key-enabled", "true"),
+            ("x-amz-server-side-encryption-something-new", "1"),
             ("x-amz-bucket-object-lock-token", "t"),
             ("x-amz-mfa", "1 2"),
             ("x-amz-api-version", "1970-01-01"),
@@ -162,6 +192,7 @@ mod tests {
             ("x-amz-optional-object-attributes", "RestoreStatus"),
             ("x-amz-meta-anything", "1"),
             ("x-amz-tagging", "a=b"),
+            ("x-amz-server-side-encryption", "AES256"),
             ("x-amz-storage-class", "STANDARD"),
             ("authorization", "AWS4"),
             ("x-custom", "1"),
@@ -191,6 +222,19 @@ mod tests {
             )]);
             assert!(LOCKING.iter().all(|operation| check_operation(operation, &headers).is_ok()));
             for operation in ["UploadPart", "CompleteMultipartUpload", "PutObjectRetention"] {
+                let refusal = check_operation(operation, &headers).unwrap_err();
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_for_operations_that_need_some() {
+        for name in OF_KEYS {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("AES256"));
+            assert!(WITH_KEYS.iter().all(|operation| check_operation(operation, &headers).is_ok()));
+            for operation in ["DeleteObject", "PutObjectTagging", "CreateBucket", "ListObjectsV2"] {
                 let refusal = check_operation(operation, &headers).unwrap_err();
                 assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
             }

@@ -168,6 +168,8 @@ pub static TABLE: &[Operation] = {
         with_body(row("PutBucketCors", "PUT", Bucket, &["cors"], &[]), xml(64 * KIB)),
         row("DeleteBucketCors", "DELETE", Bucket, &["cors"], &[]),
         row("GetBucketEncryption", "GET", Bucket, &["encryption"], &[]),
+        with_body(row("PutBucketEncryption", "PUT", Bucket, &["encryption"], &[]), xml(64 * KIB)),
+        row("DeleteBucketEncryption", "DELETE", Bucket, &["encryption"], &[]),
         row("GetBucketLifecycleConfiguration", "GET", Bucket, &["lifecycle"], &[]),
         with_body(
             row("PutBucketLifecycleConfiguration", "PUT", Bucket, &["lifecycle"], &[]),
@@ -342,7 +344,7 @@ mod tests {
             ("DELETE", Bucket, "versioning"),
             ("PUT", Object, "versionId=null"),
             ("GET", Object, "torrent"),
-            ("PUT", Bucket, "encryption"),
+            ("PUT", Bucket, "replication"),
             ("DELETE", Bucket, "versions"),
             ("GET", Bucket, "list-type=3"),
             ("GET", Bucket, "location&uploads"),

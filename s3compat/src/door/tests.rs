@@ -218,7 +218,7 @@ async fn bad_requests_never_reach_an_operation() {
         ("PUT", "/b/k?versionId=1", &[], "NotImplemented"),
         ("GET", "/b?inventory", &[], "NotImplemented"),
         ("PATCH", "/b/k", &[], "MethodNotAllowed"),
-        ("PUT", "/b/k", &[("x-amz-server-side-encryption", "AES256")], "NotImplemented"),
+        ("PUT", "/b/k", &[("x-amz-write-offset-bytes", "1")], "NotImplemented"),
         ("PUT", "/b/k", &[("content-md5", "x")], "InvalidDigest"),
         ("PUT", "/b/k", &[("content-length", "5368709121")], "EntityTooLarge"),
         ("PUT", "/b/k", &[("content-encoding", "gzip,aws-chunked")], "InvalidRequest"),

@@ -18,6 +18,7 @@ use crate::attributes::{
     wire_etag, wire_time, wire_version,
 };
 use crate::checksums::{self, set_checksums, wire_kind};
+use crate::encryption::Encryption;
 use crate::errors::s3_error;
 use crate::lock;
 
@@ -104,7 +105,7 @@ fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> 
             "A copy gets a website redirect only where it replaces the metadata"
         ));
     }
-    if onto_itself && !names_storage_class(headers) {
+    if onto_itself && !names_storage_class(headers) && !Encryption::changes_copy(headers) {
         return Err(s3_error!(
             InvalidRequest,
             "This copy request is illegal because it is trying to copy an object to itself \

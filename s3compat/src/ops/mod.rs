@@ -14,6 +14,7 @@ mod copy;
 mod cors;
 mod delete;
 mod encoding;
+mod encryption;
 mod guard;
 mod lifecycle;
 mod list;
@@ -132,6 +133,7 @@ macro_rules! operations {
             $(async fn $name(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                 let rights = request.extensions.get().cloned();
                 let operations = self.of(&request.extensions);
+                encryption::unlock(stringify!($name), &request.extensions, &operations.store)?;
                 let outcome: BoxFuture<'_, _> = Box::pin(Operations::$name(&operations, request));
                 access::conceal(rights, outcome.await).await
             })*
@@ -147,6 +149,7 @@ operations! {
     create_multipart_upload: CreateMultipartUploadInput => CreateMultipartUploadOutput,
     delete_bucket: DeleteBucketInput => DeleteBucketOutput,
     delete_bucket_cors: DeleteBucketCorsInput => DeleteBucketCorsOutput,
+    delete_bucket_encryption: DeleteBucketEncryptionInput => DeleteBucketEncryptionOutput,
     delete_bucket_lifecycle: DeleteBucketLifecycleInput => DeleteBucketLifecycleOutput,
     delete_bucket_ownership_controls: DeleteBucketOwnershipControlsInput => DeleteBucketOwnershipControlsOutput,
     delete_bucket_tagging: DeleteBucketTaggingInput => DeleteBucketTaggingOutput,
@@ -184,6 +187,7 @@ operations! {
     list_parts: ListPartsInput => ListPartsOutput,
     put_bucket_acl: PutBucketAclInput => PutBucketAclOutput,
     put_bucket_cors: PutBucketCorsInput => PutBucketCorsOutput,
+    put_bucket_encryption: PutBucketEncryptionInput => PutBucketEncryptionOutput,
     put_bucket_lifecycle_configuration: PutBucketLifecycleConfigurationInput => PutBucketLifecycleConfigurationOutput,
     put_bucket_ownership_controls: PutBucketOwnershipControlsInput => PutBucketOwnershipControlsOutput,
     put_bucket_tagging: PutBucketTaggingInput => PutBucketTaggingOutput,

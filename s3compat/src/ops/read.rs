@@ -120,7 +120,7 @@ impl Operations {
         if *wants_bytes {
             self.store.get(bucket, *name, selection, &lenient.conditions).await
         } else {
-            self.store.head(bucket, *name, selection, &lenient.conditions).await
+            self.store.head_by_key(bucket, *name, selection, &lenient.conditions).await
         }
     }
 

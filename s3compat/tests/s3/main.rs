@@ -9,6 +9,7 @@ mod bodies;
 mod buckets;
 mod consistency;
 mod copies;
+mod encryption;
 mod listings;
 mod locks;
 mod multipart;

@@ -316,7 +316,6 @@ impl Client {
             tags: None,
             marks: Marks::default(),
             storage_class: None,
-            marks: martlet_protocol::entry::Marks::default(),
             checksum: None,
             conditions: conditions(&call, None),
         };

@@ -23,14 +23,14 @@ use crate::{
 };
 
 /// The policy that buckets are turned to.
-pub(super) const SECOND: &str = "second";
+pub(in crate::tests) const SECOND: &str = "second";
 const DEVICES: u32 = 5;
 
 /// The store, and what is under it.
-pub(super) struct Rig {
-    pub(super) memory: Arc<MemoryBackend>,
+pub(in crate::tests) struct Rig {
+    pub(in crate::tests) memory: Arc<MemoryBackend>,
     /// A store whose calls nothing happens to.
-    pub(super) store: ObjectStore,
+    pub(in crate::tests) store: ObjectStore,
     index: Arc<Ring>,
     data: [Arc<Ring>; 2],
 }
@@ -63,14 +63,14 @@ fn ring(policy: u16, name: &str, replicas: f64) -> Arc<Ring> {
 }
 
 /// Looks again and again until something is so.
-pub(super) async fn until(is_so: impl Fn() -> bool) {
+pub(in crate::tests) async fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 /// Under which policy the bytes of an object lie.
-pub(super) fn policy_of(object: &Object) -> Option<PolicyId> {
+pub(in crate::tests) fn policy_of(object: &Object) -> Option<PolicyId> {
     match &object.body {
         Body::Empty | Body::Inline { .. } => None,
         Body::Extents(manifest) => Some(manifest.policy),
@@ -80,7 +80,7 @@ pub(super) fn policy_of(object: &Object) -> Option<PolicyId> {
 
 impl Rig {
     /// With a bucket `b` under the first policy.
-    pub(super) async fn new() -> Self {
+    pub(in crate::tests) async fn new() -> Self {
         let index = ring(0, "index", 3.0);
         let data = [ring(0, "first", 3.0), ring(1, SECOND, 2.0)];
         let devices = index.devices().iter().map(|device| device.id);
@@ -91,7 +91,7 @@ impl Rig {
     }
 
     /// Another store of the same, whose calls `choose` decides about.
-    pub(super) fn store_that(
+    pub(in crate::tests) fn store_that(
         &self,
         choose: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
     ) -> ObjectStore {
@@ -99,33 +99,43 @@ impl Rig {
     }
 
     /// Lets new objects go under the second policy.
-    pub(super) async fn turn_to_second(&self) {
+    pub(in crate::tests) async fn turn_to_second(&self) {
         self.store.set_bucket_policy("b", SECOND).await.unwrap();
     }
 
     /// Rewrites the bucket as fast as it goes.
-    pub(super) async fn rewrite_all(&self) -> RewriteProgress {
+    pub(in crate::tests) async fn rewrite_all(&self) -> RewriteProgress {
         let rewrite = Rewrite::new("b", RewriteOptions::default());
         self.store.rewrite(&rewrite).await.unwrap();
         rewrite.progress()
     }
 
-    pub(super) async fn put(&self, key: &str, bytes: &Bytes) {
+    pub(in crate::tests) async fn put(&self, key: &str, bytes: &Bytes) {
         self.put_with(key, bytes, Attributes::default()).await;
     }
 
-    pub(super) async fn put_with(&self, key: &str, bytes: &Bytes, attributes: Attributes) {
+    pub(in crate::tests) async fn put_with(
+        &self,
+        key: &str,
+        bytes: &Bytes,
+        attributes: Attributes,
+    ) {
         let conditions = WriteConditions::default();
         let put = PutObject { attributes, body: body(bytes.clone()), conditions };
         self.store.put("b", key, put).await.unwrap();
     }
 
-    pub(super) async fn begin(&self, key: &str) -> UploadId {
+    pub(in crate::tests) async fn begin(&self, key: &str) -> UploadId {
         let new = NewUpload { attributes: Attributes::default(), checksum: None };
         self.store.create_upload("b", key, new).await.unwrap().id
     }
 
-    pub(super) async fn send_and_complete(&self, key: &str, upload: UploadId, parts: &[Bytes]) {
+    pub(in crate::tests) async fn send_and_complete(
+        &self,
+        key: &str,
+        upload: UploadId,
+        parts: &[Bytes],
+    ) {
         let mut written = Vec::new();
         for (number, part) in (1..).zip(parts) {
             let part = self.store.upload_part("b", key, upload, number, body(part.clone()));
@@ -135,32 +145,32 @@ impl Rig {
         self.store.complete_upload("b", key, upload, naming(&named)).await.unwrap();
     }
 
-    pub(super) async fn object(&self, key: &str) -> Object {
+    pub(in crate::tests) async fn object(&self, key: &str) -> Object {
         let none = ReadConditions::default();
         let read = self.store.head("b", key, Selection::Whole, &none).await.unwrap();
         Object::clone(&read.object)
     }
 
-    pub(super) async fn stamp(&self, key: &str) -> Stamp {
+    pub(in crate::tests) async fn stamp(&self, key: &str) -> Stamp {
         let none = ReadConditions::default();
         self.store.head("b", key, Selection::Whole, &none).await.unwrap().stamp
     }
 
     /// All that an object holds; none where it is gone.
-    pub(super) async fn bytes(&self, key: &str) -> Option<Bytes> {
+    pub(in crate::tests) async fn bytes(&self, key: &str) -> Option<Bytes> {
         match get(&self.store, key, Selection::Whole).await {
             Err(Error::NoSuchKey) => None,
             bytes => Some(bytes.unwrap()),
         }
     }
 
-    pub(super) async fn objects(&self) -> Vec<(String, Box<Object>)> {
+    pub(in crate::tests) async fn objects(&self) -> Vec<(String, Box<Object>)> {
         let all = ListObjects { limit: 1000, ..ListObjects::default() };
         self.store.list("b", all).await.unwrap().objects
     }
 
     /// The extents that objects name.
-    pub(super) async fn named(&self) -> BTreeSet<ExtentId> {
+    pub(in crate::tests) async fn named(&self) -> BTreeSet<ExtentId> {
         let objects = self.objects().await.into_iter();
         let extents = objects.flat_map(|(_, object)| match object.body {
             Body::Extents(manifest) => manifest.extents,
@@ -170,18 +180,18 @@ impl Rig {
     }
 
     /// The extents that devices hold and that are no garbage.
-    pub(super) fn in_use(&self) -> BTreeSet<ExtentId> {
+    pub(in crate::tests) fn in_use(&self) -> BTreeSet<ExtentId> {
         self.memory.extents_in_use().into_iter().collect()
     }
 
     /// How many devices hold an extent.
-    pub(super) fn copies(&self, id: ExtentId) -> usize {
+    pub(in crate::tests) fn copies(&self, id: ExtentId) -> usize {
         let devices = self.index.devices().iter();
         devices.filter(|device| self.memory.extents(device.id).contains(&id)).count()
     }
 
     /// Spoils every copy of every extent.
-    pub(super) fn corrupt_all(&self) {
+    pub(in crate::tests) fn corrupt_all(&self) {
         for device in self.index.devices() {
             for id in self.memory.extents(device.id) {
                 self.memory.corrupt(device.id, id);
@@ -189,15 +199,15 @@ impl Rig {
         }
     }
 
-    pub(super) async fn primaries(&self, key: &str) -> Vec<DeviceId> {
+    pub(in crate::tests) async fn primaries(&self, key: &str) -> Vec<DeviceId> {
         self.index.primaries(self.partition(key).await).collect()
     }
 
-    pub(super) async fn handoffs(&self, key: &str) -> Vec<DeviceId> {
+    pub(in crate::tests) async fn handoffs(&self, key: &str) -> Vec<DeviceId> {
         self.index.handoffs(self.partition(key).await).collect()
     }
 
-    pub(super) async fn register(&self, key: &str) -> RegisterKey {
+    pub(in crate::tests) async fn register(&self, key: &str) -> RegisterKey {
         let bucket = self.store.bucket("b").await.unwrap();
         RegisterKey::object(bucket.id, bucket.index_shards, key)
     }
@@ -207,7 +217,7 @@ impl Rig {
     }
 
     /// Takes what devices keep for others to where it belongs.
-    pub(super) async fn deliver(&self) {
+    pub(in crate::tests) async fn deliver(&self) {
         for from in self.index.devices().iter().map(|device| device.id) {
             for hint in self.memory.hints(from, None, 100).await.unwrap() {
                 let (key, order) = (hint.key, hint.entry.order);

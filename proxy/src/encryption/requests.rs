@@ -1,0 +1,204 @@
+//! What a request says of keys, and what becomes of it: how new objects are encrypted, and whether the
+//! key that was brought is that of the object.
+
+use std::sync::OnceLock;
+
+use martlet_protocol::entry::{Attributes, Bucket, Mark, Marks};
+use martlet_protocol::{BucketId, Setting};
+
+use super::keys::{CustomerKey, Locked, Secret, Wrapper};
+use crate::error::{Error, Result};
+use crate::session::Session;
+use crate::store::Inner;
+
+/// The keys of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Keys {
+    /// Whether what is written is to be encrypted by a master key.
+    pub managed: bool,
+    /// The key of the object or upload that the request names.
+    pub customer: Option<CustomerKey>,
+    /// The key of the source of a copy.
+    pub source: Option<CustomerKey>,
+}
+
+/// Whose key an object is encrypted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encrypted {
+    /// A master key of ours.
+    Managed,
+    /// A customer's.
+    Customer,
+}
+
+/// Which object of a request is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The one that it names.
+    Own,
+    /// The one that it copies from.
+    Source,
+}
+
+/// What a request said of keys, and what it is told of them.
+#[derive(Default)]
+pub(crate) struct Told {
+    keys: OnceLock<Keys>,
+    encrypted: OnceLock<Encrypted>,
+}
+
+impl Session {
+    /// Gives the operations of this session keys. The first ones stay.
+    pub fn set_keys(&self, keys: Keys) {
+        let _ = self.0.inner().told.keys.set(keys);
+    }
+
+    /// How the object was encrypted that was read or written, if it was.
+    pub fn encrypted(&self) -> Option<Encrypted> {
+        self.0.inner().told.encrypted.get().copied()
+    }
+}
+
+/// A document says that bytes of a bucket are encrypted by default: there is no other default yet.
+fn is_default(bucket: &Bucket) -> bool {
+    bucket.settings.get(Setting::Encryption).is_some()
+}
+
+impl Inner {
+    fn customer(&self, whose: Whose) -> Option<&CustomerKey> {
+        let keys = self.told.keys.get()?;
+        match whose {
+            Whose::Own => keys.customer.as_ref(),
+            Whose::Source => keys.source.as_ref(),
+        }
+    }
+
+    fn note_encrypted(&self, encrypted: Encrypted) {
+        let _ = self.told.encrypted.set(encrypted);
+    }
+
+    fn asks_for_ours(&self) -> bool {
+        self.told.keys.get().is_some_and(|keys| keys.managed)
+    }
+
+    /// Whether the request says how what it writes, or its source, is encrypted.
+    pub(crate) fn speaks_of_keys(&self) -> bool {
+        let speaks = |keys: &Keys| keys.managed || keys.customer.is_some() || keys.source.is_some();
+        self.told.keys.get().is_some_and(speaks)
+    }
+
+    /// The key of a new object or upload, if it is to be encrypted, and the document in its attributes;
+    /// what a source's said is forgotten.
+    pub(crate) fn encrypt_new(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        attributes: &mut Attributes,
+        salted: bool,
+    ) -> Result<Option<Secret>> {
+        attributes.marks.remove(Mark::Encryption);
+        let managed = self.asks_for_ours() || is_default(bucket);
+        let (encrypted, by, root) = match self.customer(Whose::Own) {
+            Some(customer) => (Encrypted::Customer, Wrapper::Customer, customer.root()),
+            None if managed => {
+                let (by, root) = self.vault.wrapping().ok_or(Error::NoMasterKey)?;
+                (Encrypted::Managed, by, root)
+            }
+            None => return Ok(None),
+        };
+        let secret = Secret::random(salted);
+        attributes.marks.set(Mark::Encryption, secret.lock(by, root, (bucket.id, key)));
+        self.note_encrypted(encrypted);
+        Ok(Some(secret))
+    }
+
+    /// The key of an object, if it is encrypted.
+    pub(crate) fn unlock(&self, locked: Option<&Locked>, whose: Whose) -> Result<Option<Secret>> {
+        let customer = self.customer(whose);
+        let Some(locked) = locked else { return not_applicable(customer).map(|()| None) };
+        let (secret, encrypted) = match (locked.by(), customer) {
+            (Wrapper::Customer, Some(customer)) => {
+                let secret = locked.open(customer.root()).ok_or_else(|| {
+                    let message = "The key is not the one that the object was encrypted with.";
+                    Error::InvalidArgument(message.into())
+                })?;
+                (secret, Encrypted::Customer)
+            }
+            (Wrapper::Customer, None) => {
+                let message = "The object was stored using a form of Server Side Encryption. The \
+                               correct parameters must be provided to retrieve the object.";
+                return Err(Error::InvalidRequest(message.into()));
+            }
+            (Wrapper::Master(name), customer) => {
+                not_applicable(customer)?;
+                (self.vault.unwrap(name, locked)?, Encrypted::Managed)
+            }
+        };
+        if whose == Whose::Own {
+            self.note_encrypted(encrypted);
+        }
+        Ok(Some(secret))
+    }
+
+    /// The same for who wants no bytes: a master key isn't needed to say what there is.
+    pub(crate) fn check_key(&self, locked: Option<&Locked>) -> Result<()> {
+        match locked.map(Locked::by) {
+            Some(Wrapper::Master(_)) => {
+                not_applicable(self.customer(Whose::Own))?;
+                self.note_encrypted(Encrypted::Managed);
+                Ok(())
+            }
+            _ => self.unlock(locked, Whose::Own).map(drop),
+        }
+    }
+
+    /// The key of an upload that a part comes to, if it is encrypted.
+    pub(crate) fn unlock_upload(
+        &self,
+        marks: &Marks,
+        place: (BucketId, &str),
+    ) -> Result<Option<Secret>> {
+        let locked = Locked::of(marks, place)?;
+        let customer = self.customer(Whose::Own);
+        let refusal = match (locked.as_ref().map(Locked::by), customer) {
+            (Some(Wrapper::Customer), None) => {
+                "The multipart upload initiate requested encryption. Subsequent part requests must \
+                 include the appropriate encryption parameters."
+            }
+            (Some(Wrapper::Customer), Some(customer))
+                if locked.as_ref().and_then(|it| it.open(customer.root())).is_none() =>
+            {
+                "The provided encryption parameters did not match the ones used originally."
+            }
+            (Some(Wrapper::Master(_)) | None, Some(_)) => {
+                "The multipart upload initiate did not request encryption by a key of the customer's. \
+                 Please resend the request without encryption parameters."
+            }
+            (Some(Wrapper::Customer) | None, _) if self.asks_for_ours() => {
+                "The multipart upload initiate did not request encryption by a key of the server's."
+            }
+            _ => return self.unlock(locked.as_ref(), Whose::Own),
+        };
+        Err(Error::InvalidRequest(refusal.into()))
+    }
+
+    /// Notes how a completed object is encrypted. Nobody needs its key for that.
+    pub(crate) fn tell_of(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
+        match Locked::of(marks, place)?.as_ref().map(Locked::by) {
+            None => {}
+            Some(Wrapper::Customer) => self.note_encrypted(Encrypted::Customer),
+            Some(Wrapper::Master(_)) => self.note_encrypted(Encrypted::Managed),
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a key for what isn't encrypted by one.
+fn not_applicable(customer: Option<&CustomerKey>) -> Result<()> {
+    match customer {
+        None => Ok(()),
+        Some(_) => Err(Error::InvalidRequest(
+            "The encryption parameters are not applicable to this object.".into(),
+        )),
+    }
+}

@@ -1,0 +1,220 @@
+//! Bodies on their way in: plain bytes are gathered, hashed as they are, and sealed on the threads that
+//! hash, a batch at a time while the next one is gathered. Short bodies stay on their worker.
+//!
+//! A batch is kept back until it is known whether more comes, for the last chunk is sealed as the last.
+//! What is held of a body is two batches and a chunk.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use martlet_protocol::Error;
+use martlet_protocol::id::random_bytes;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::cipher::SegmentKey;
+use super::keys::Secret;
+use super::layout::{CHUNK, SALT, Segment};
+use crate::error::Result;
+
+/// What is worth a thread.
+const BATCH_BYTES: usize = 4 * CHUNK;
+
+/// One body that is being sealed.
+pub(crate) struct Sealing {
+    key: Arc<SegmentKey>,
+    salted: bool,
+    /// What stands before the first chunk.
+    head: BytesMut,
+    threads: Arc<Semaphore>,
+    waiting: Vec<Bytes>,
+    waiting_bytes: usize,
+    next_chunk: u64,
+    ended: bool,
+    work: Option<JoinHandle<Bytes>>,
+    ready: Option<Bytes>,
+}
+
+/// Bytes that are sealed at once.
+struct Batch {
+    key: Arc<SegmentKey>,
+    head: BytesMut,
+    first: u64,
+    pieces: Vec<Bytes>,
+    ends: bool,
+}
+
+impl Batch {
+    fn seal(self) -> Bytes {
+        self.key.seal(self.first, &self.pieces, self.ends, self.head)
+    }
+}
+
+impl Sealing {
+    /// Seals one body under the key of an object, or under one of its own that is made of it.
+    pub(crate) fn new(secret: &Secret, threads: Arc<Semaphore>) -> Self {
+        let salt: [u8; SALT] = random_bytes();
+        let head = if secret.salted { &salt[..] } else { &[] };
+        Self {
+            key: Arc::new(secret.segment(head)),
+            salted: secret.salted,
+            head: BytesMut::from(head),
+            threads,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            next_chunk: 0,
+            ended: false,
+            work: None,
+            ready: None,
+        }
+    }
+
+    /// How many bytes are stored of a body of so many.
+    pub(crate) fn stored(&self, bytes: u64) -> u64 {
+        Segment { bytes, salted: self.salted }.stored()
+    }
+
+    /// Whether it can take more before it gives any.
+    pub(crate) fn wants_more(&self) -> bool {
+        !self.ended && self.ready.is_none() && self.waiting_bytes <= BATCH_BYTES
+    }
+
+    /// Takes plain bytes, or hears that there are no more.
+    pub(crate) fn push(&mut self, plain: Option<Bytes>) {
+        match plain {
+            None => self.ended = true,
+            Some(bytes) => {
+                self.waiting_bytes += bytes.len();
+                self.waiting.push(bytes);
+            }
+        }
+    }
+
+    /// The next sealed bytes, or none if there are none yet; none at all once it wants no more and gives
+    /// none.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>> {
+        if let Some(ready) = self.ready.take() {
+            return Ok(Some(ready));
+        }
+        let before = match &mut self.work {
+            None => None,
+            Some(work) => {
+                let done = work.await;
+                self.work = None;
+                let lost = || Error::internal("sealing a body ended unexpectedly");
+                Some(done.map_err(|error| lost().with_source(error))?)
+            }
+        };
+        match self.batch() {
+            Some(batch) if batch.pieces.iter().map(Bytes::len).sum::<usize>() >= BATCH_BYTES => {
+                let turn = self.threads.clone().acquire_owned().await;
+                self.work = Some(tokio::task::spawn_blocking(move || {
+                    let _turn = turn;
+                    batch.seal()
+                }));
+            }
+            Some(batch) => self.ready = Some(batch.seal()),
+            None => {}
+        }
+        Ok(before.or_else(|| self.ready.take()))
+    }
+
+    /// Whether all that was taken has been given.
+    pub(crate) fn is_done(&self) -> bool {
+        self.ended && self.waiting_bytes == 0 && self.work.is_none() && self.ready.is_none()
+    }
+
+    /// What can be sealed now: all that waits if that is the end, else full chunks, of which none may be
+    /// the last.
+    fn batch(&mut self) -> Option<Batch> {
+        let length = match self.waiting_bytes {
+            0 => return None,
+            waiting if self.ended => waiting,
+            waiting => (waiting - 1) / CHUNK * CHUNK,
+        };
+        if length == 0 {
+            return None;
+        }
+        self.waiting_bytes -= length;
+        let batch = Batch {
+            key: self.key.clone(),
+            head: std::mem::take(&mut self.head),
+            first: self.next_chunk,
+            pieces: self.take(length),
+            ends: self.ended,
+        };
+        self.next_chunk += (length / CHUNK) as u64;
+        Some(batch)
+    }
+
+    /// The first `length` bytes of what waits.
+    fn take(&mut self, length: usize) -> Vec<Bytes> {
+        let mut left = length;
+        let mut taken = Vec::new();
+        let mut rest = Vec::new();
+        for mut piece in std::mem::take(&mut self.waiting) {
+            let part = piece.split_to(left.min(piece.len()));
+            left -= part.len();
+            if !part.is_empty() {
+                taken.push(part);
+            }
+            if !piece.is_empty() {
+                rest.push(piece);
+            }
+        }
+        self.waiting = rest;
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(length: usize) -> Bytes {
+        (0..length).map(|at| u8::try_from(at * 31 % 251).expect("below 251")).collect()
+    }
+
+    async fn sealed(secret: &Secret, plain: &Bytes, size: usize) -> BytesMut {
+        let mut sealing = Sealing::new(secret, Arc::new(Semaphore::new(1)));
+        let stored = sealing.stored(plain.len() as u64);
+        let mut rest = plain.clone();
+        let mut all = BytesMut::new();
+        while !sealing.is_done() {
+            while sealing.wants_more() {
+                let piece = rest.split_to(size.min(rest.len()));
+                sealing.push(Some(piece).filter(|piece| !piece.is_empty()));
+            }
+            assert!(sealing.waiting_bytes <= BATCH_BYTES + size);
+            all.extend_from_slice(&sealing.next().await.unwrap().unwrap_or_default());
+        }
+        assert_eq!(all.len() as u64, stored);
+        all
+    }
+
+    #[tokio::test]
+    async fn bodies_of_any_length_in_pieces_of_any_size_can_be_opened() {
+        for salted in [false, true] {
+            let secret = Secret::random(salted);
+            for length in [1, CHUNK, CHUNK + 1, BATCH_BYTES, BATCH_BYTES + 1, 9 * CHUNK + 5] {
+                let plain = bytes(length);
+                for size in [999, CHUNK, length] {
+                    let mut stored = sealed(&secret, &plain, size).await;
+                    let salt = stored.split_to(if salted { 16 } else { 0 });
+                    let segment = Segment { bytes: length as u64, salted };
+                    let key = secret.segment(&salt);
+                    let opened = key.open(segment, 0..segment.chunks(), stored).unwrap();
+                    assert_eq!(opened.concat(), plain, "{length} in {size}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_stored_of_nothing_and_no_two_parts_are_alike() {
+        let secret = Secret::random(true);
+        assert!(sealed(&secret, &Bytes::new(), 10).await.is_empty());
+        let plain = bytes(100);
+        assert_ne!(sealed(&secret, &plain, 10).await, sealed(&secret, &plain, 10).await);
+    }
+}

@@ -1,0 +1,315 @@
+//! The headers of encryption: what a request says of keys, and what its reply says.
+//!
+//! Keys are taken out of a request's headers before anybody else sees them, and are never printed. What
+//! they are is judged only behind the bucket's policy, which may refuse a request for what it says of
+//! encryption before that makes sense.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use martlet_proxy::{CustomerKey, Encrypted, Keys};
+use md5::{Digest, Md5};
+use s3s::{S3Error, S3Result, s3_error};
+
+use crate::errors::custom;
+
+const SERVER: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
+const KMS_KEY: HeaderName = HeaderName::from_static("x-amz-server-side-encryption-aws-kms-key-id");
+const KMS_CONTEXT: HeaderName = HeaderName::from_static("x-amz-server-side-encryption-context");
+const ALGORITHM: HeaderName =
+    HeaderName::from_static("x-amz-server-side-encryption-customer-algorithm");
+const KEY: HeaderName = HeaderName::from_static("x-amz-server-side-encryption-customer-key");
+const KEY_MD5: HeaderName =
+    HeaderName::from_static("x-amz-server-side-encryption-customer-key-md5");
+const SOURCE_ALGORITHM: HeaderName =
+    HeaderName::from_static("x-amz-copy-source-server-side-encryption-customer-algorithm");
+const SOURCE_KEY: HeaderName =
+    HeaderName::from_static("x-amz-copy-source-server-side-encryption-customer-key");
+const SOURCE_KEY_MD5: HeaderName =
+    HeaderName::from_static("x-amz-copy-source-server-side-encryption-customer-key-md5");
+/// The one algorithm there is.
+pub(crate) const AES256: &str = "AES256";
+
+/// What the headers say of one key.
+#[derive(Clone, Default)]
+struct Said {
+    algorithm: Option<HeaderValue>,
+    key: Option<HeaderValue>,
+    md5: Option<HeaderValue>,
+}
+
+/// What a request's headers say of encryption.
+#[derive(Clone, Default)]
+pub(crate) struct Encryption {
+    server: Option<HeaderValue>,
+    kms: bool,
+    own: Said,
+    source: Said,
+}
+
+/// What an operation does with keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It makes an object or an upload, or brings a part of one.
+    Make,
+    /// It reads an object.
+    Read,
+    /// It takes them and needs none.
+    Nothing,
+}
+
+impl fmt::Debug for Encryption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encryption").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Said {
+    fn is_silent(&self) -> bool {
+        self.algorithm.is_none() && self.key.is_none() && self.md5.is_none()
+    }
+
+    /// The key, if the headers name one.
+    fn key(&self) -> S3Result<Option<CustomerKey>> {
+        if self.is_silent() {
+            return Ok(None);
+        }
+        let algorithm = self.algorithm.as_ref().ok_or_else(|| {
+            refused(
+                "Requests specifying Server Side Encryption with Customer provided keys must \
+                 provide a valid encryption algorithm.",
+            )
+        })?;
+        if algorithm.as_bytes() != AES256.as_bytes() {
+            return Err(custom(
+                "InvalidEncryptionAlgorithmError",
+                "The encryption request that you specified is not valid. The valid value is AES256.",
+                StatusCode::BAD_REQUEST,
+            ));
+        }
+        let key = self.key.as_ref().ok_or_else(|| {
+            refused(
+                "Requests specifying Server Side Encryption with Customer provided keys must \
+                 provide an appropriate secret key.",
+            )
+        })?;
+        let md5 = self.md5.as_ref().ok_or_else(|| {
+            refused(
+                "Requests specifying Server Side Encryption with Customer provided keys must \
+                 provide the client calculated MD5 of the secret key.",
+            )
+        })?;
+        let key = STANDARD.decode(key.as_bytes()).ok();
+        let key: [u8; 32] = key
+            .and_then(|key| key.try_into().ok())
+            .ok_or_else(|| refused("The secret key was invalid for the specified algorithm."))?;
+        if STANDARD.encode(Md5::digest(key)).as_bytes() != md5.as_bytes() {
+            return Err(refused(
+                "The calculated MD5 hash of the key did not match the hash that was provided.",
+            ));
+        }
+        Ok(Some(CustomerKey::new(&key)))
+    }
+}
+
+impl Encryption {
+    /// Takes keys out of a request's headers, and notes what they say of encryption; none of most.
+    pub(crate) fn take(headers: &mut HeaderMap) -> Option<Self> {
+        let speaks = |name: &HeaderName| {
+            let name = name.as_str();
+            name.starts_with(SERVER.as_str()) || name.starts_with("x-amz-copy-source-server-side-")
+        };
+        if !headers.keys().any(speaks) {
+            return None;
+        }
+        Some(Self {
+            server: headers.get(SERVER).cloned(),
+            kms: headers.contains_key(KMS_KEY) || headers.contains_key(KMS_CONTEXT),
+            own: Said {
+                algorithm: headers.get(ALGORITHM).cloned(),
+                key: headers.remove(KEY),
+                md5: headers.remove(KEY_MD5),
+            },
+            source: Said {
+                algorithm: headers.get(SOURCE_ALGORITHM).cloned(),
+                key: headers.remove(SOURCE_KEY),
+                md5: headers.remove(SOURCE_KEY_MD5),
+            },
+        })
+    }
+
+    /// The keys for an operation that uses them so.
+    pub(crate) fn keys(&self, used: Use) -> S3Result<Keys> {
+        let keys = Keys { managed: false, customer: self.own.key()?, source: self.source.key()? };
+        match used {
+            Use::Make => Ok(Keys { managed: self.managed()?, ..keys }),
+            Use::Read if self.server.is_some() || self.kms => Err(refused(
+                "x-amz-server-side-encryption header is not supported for this operation.",
+            )),
+            Use::Read => Ok(keys),
+            Use::Nothing => Ok(Keys::default()),
+        }
+    }
+
+    /// Whether a master key of the server's is to be used.
+    fn managed(&self) -> S3Result<bool> {
+        let server = match self.server.as_ref().map(HeaderValue::as_bytes) {
+            None if self.kms => {
+                return Err(refused(
+                    "A key of a key management service was given, and no encryption by one asked for.",
+                ));
+            }
+            None => return Ok(false),
+            Some(server) => server,
+        };
+        if !self.own.is_silent() {
+            return Err(refused(
+                "Server Side Encryption with Customer provided key is incompatible with the \
+                 encryption method specified",
+            ));
+        }
+        match server {
+            b"AES256" if self.kms => {
+                Err(refused("AES256 takes no key of a key management service."))
+            }
+            b"AES256" => Ok(true),
+            b"aws:kms" | b"aws:kms:dsse" => Err(no_kms()),
+            _ => Err(refused("The encryption method specified is not supported")),
+        }
+    }
+
+    /// Says in a reply how what it is about is encrypted.
+    pub(crate) fn tell(said: Option<&Self>, encrypted: Encrypted, headers: &mut HeaderMap) {
+        match (encrypted, said.and_then(|said| said.own.md5.clone())) {
+            (Encrypted::Managed, _) => {
+                headers.insert(SERVER, HeaderValue::from_static(AES256));
+            }
+            (Encrypted::Customer, Some(md5)) => {
+                headers.insert(ALGORITHM, HeaderValue::from_static(AES256));
+                headers.insert(KEY_MD5, md5);
+            }
+            (Encrypted::Customer, None) => {}
+        }
+    }
+
+    /// Whether the headers ask for a change that a copy onto itself may be for.
+    pub(crate) fn changes_copy(headers: &HeaderMap) -> bool {
+        [SERVER, ALGORITHM, SOURCE_ALGORITHM].iter().any(|name| headers.contains_key(name))
+    }
+}
+
+/// 501: there is no key management service.
+pub(crate) fn no_kms() -> S3Error {
+    s3_error!(
+        NotImplemented,
+        "There is no key management service here: encryption is by AES256, with a key of the \
+         server's or of the customer's"
+    )
+}
+
+fn refused(message: &'static str) -> S3Error {
+    S3Error::with_message(s3s::S3ErrorCode::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZEROS: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+    fn zeros_md5() -> String {
+        STANDARD.encode(Md5::digest([0; 32]))
+    }
+
+    fn said(pairs: &[(HeaderName, &str)]) -> Option<Encryption> {
+        let value = |text: &str| HeaderValue::from_str(text).unwrap();
+        let mut headers: HeaderMap =
+            pairs.iter().map(|(name, text)| (name.clone(), value(text))).collect();
+        let taken = Encryption::take(&mut headers);
+        let secrets = [KEY, KEY_MD5, SOURCE_KEY, SOURCE_KEY_MD5];
+        assert!(secrets.iter().all(|name| !headers.contains_key(name)));
+        taken
+    }
+
+    fn keys(pairs: &[(HeaderName, &str)], used: Use) -> Result<Keys, String> {
+        let said = said(pairs).expect("it says something");
+        said.keys(used).map_err(|error| error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn a_customers_key_is_read_and_never_printed() {
+        let md5 = zeros_md5();
+        let own = [(ALGORITHM, AES256), (KEY, ZEROS), (KEY_MD5, md5.as_str())];
+        for used in [Use::Make, Use::Read] {
+            let keys = keys(&own, used).unwrap();
+            assert!(keys.customer.is_some() && keys.source.is_none() && !keys.managed);
+        }
+        assert!(keys(&own, Use::Nothing).unwrap().customer.is_none());
+        let source = [(SOURCE_ALGORITHM, AES256), (SOURCE_KEY, ZEROS), (SOURCE_KEY_MD5, &md5)];
+        assert!(keys(&source, Use::Make).unwrap().source.is_some());
+        let said = said(&own).unwrap();
+        let printed = format!("{said:?} {:?}", said.keys(Use::Read).unwrap());
+        assert!(!printed.contains("AAAA") && !printed.contains(&md5), "{printed}");
+        let mut reply = HeaderMap::new();
+        Encryption::tell(Some(&said), Encrypted::Customer, &mut reply);
+        assert_eq!(
+            (&reply[ALGORITHM], &reply[KEY_MD5]),
+            (&AES256.parse().unwrap(), &md5.parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn a_key_that_is_not_whole_is_refused() {
+        let md5 = zeros_md5();
+        let short = STANDARD.encode([0; 16]);
+        for wrong in [
+            &[(ALGORITHM, AES256)][..],
+            &[(KEY, ZEROS), (KEY_MD5, &md5)],
+            &[(ALGORITHM, AES256), (KEY, ZEROS)],
+            &[(ALGORITHM, AES256), (KEY_MD5, &md5)],
+            &[(ALGORITHM, AES256), (KEY, ZEROS), (KEY_MD5, "AAAAAAAAAAAAAAAAAAAAAA==")],
+            &[(ALGORITHM, AES256), (KEY, &short), (KEY_MD5, &md5)],
+            &[(ALGORITHM, AES256), (KEY, "?"), (KEY_MD5, &md5)],
+        ] {
+            for used in [Use::Make, Use::Read, Use::Nothing] {
+                assert_eq!(keys(wrong, used).unwrap_err(), "InvalidArgument", "{wrong:?}");
+            }
+        }
+        let other = [(ALGORITHM, "AES192"), (KEY, ZEROS), (KEY_MD5, &md5)];
+        assert_eq!(keys(&other, Use::Make).unwrap_err(), "InvalidEncryptionAlgorithmError");
+    }
+
+    #[test]
+    fn the_servers_encryption_is_asked_for_by_its_one_algorithm() {
+        assert!(keys(&[(SERVER, AES256)], Use::Make).unwrap().managed);
+        let refusal = |pairs: &[(HeaderName, &str)]| keys(pairs, Use::Make).unwrap_err();
+        assert_eq!(refusal(&[(SERVER, "aws:kms")]), "NotImplemented");
+        assert_eq!(refusal(&[(SERVER, "aws:kms"), (KMS_KEY, "k")]), "NotImplemented");
+        for wrong in [
+            &[(SERVER, "aes:kms"), (KMS_KEY, "k")][..],
+            &[(SERVER, AES256), (KMS_KEY, "k")],
+            &[(KMS_KEY, "k")],
+            &[(SERVER, "")],
+        ] {
+            assert_eq!(refusal(wrong), "InvalidArgument", "{wrong:?}");
+        }
+        let md5 = zeros_md5();
+        for server in [AES256, "aws:kms"] {
+            let both = [(SERVER, server), (ALGORITHM, AES256), (KEY, ZEROS), (KEY_MD5, &md5)];
+            assert_eq!(refusal(&both), "InvalidArgument");
+        }
+        assert_eq!(keys(&[(SERVER, AES256)], Use::Read).unwrap_err(), "InvalidArgument");
+    }
+
+    #[test]
+    fn most_requests_say_nothing_and_their_replies_neither() {
+        assert!(said(&[("x-amz-copy-source".parse().unwrap(), "/b/k")]).is_none());
+        let mut reply = HeaderMap::new();
+        Encryption::tell(None, Encrypted::Customer, &mut reply);
+        assert!(reply.is_empty(), "a completed upload brings no key");
+        Encryption::tell(None, Encrypted::Managed, &mut reply);
+        assert_eq!(reply[SERVER], AES256);
+    }
+}

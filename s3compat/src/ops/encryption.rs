@@ -1,0 +1,136 @@
+//! Encryption of what a bucket holds: `GetBucketEncryption`, `PutBucketEncryption`,
+//! `DeleteBucketEncryption`, and the keys of all other operations.
+
+use http::{Extensions, StatusCode};
+use martlet_protocol::Setting;
+use martlet_proxy::{Error, Session};
+use s3s::dto::{
+    DeleteBucketEncryptionInput, DeleteBucketEncryptionOutput, GetBucketEncryptionInput,
+    GetBucketEncryptionOutput, PutBucketEncryptionInput, PutBucketEncryptionOutput,
+    ServerSideEncryptionConfiguration, ServerSideEncryptionRule,
+};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
+
+use super::settings::missing;
+use super::{Operations, ReplyStatus, lenient};
+use crate::encryption::{AES256, Encryption, Use, no_kms};
+use crate::errors::s3_error;
+
+/// Gives the session of a request the keys that it brought.
+pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -> S3Result<()> {
+    let Some(said) = request.get::<Encryption>() else { return Ok(()) };
+    let used = match operation {
+        "put_object"
+        | "copy_object"
+        | "create_multipart_upload"
+        | "upload_part"
+        | "upload_part_copy" => Use::Make,
+        "get_object" | "head_object" | "get_object_attributes" => Use::Read,
+        _ => Use::Nothing,
+    };
+    session.set_keys(said.keys(used)?);
+    Ok(())
+}
+
+/// Refuses all but what is done: one rule, by a key of the server's.
+fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
+    let [ServerSideEncryptionRule { apply_server_side_encryption_by_default: Some(rule), .. }] =
+        &configuration.rules[..]
+    else {
+        return Err(s3_error!(
+            MalformedXML,
+            "An encryption configuration has one rule, with what applies by default"
+        ));
+    };
+    match rule.sse_algorithm.as_str() {
+        AES256 if rule.kms_master_key_id.is_none() => Ok(()),
+        AES256 => Err(s3_error!(
+            InvalidArgument,
+            "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms"
+        )),
+        "aws:kms" | "aws:kms:dsse" => Err(no_kms()),
+        _ => Err(s3_error!(
+            MalformedXML,
+            "The XML you provided was not well-formed or did not validate against our published \
+             schema"
+        )),
+    }
+}
+
+impl Operations {
+    pub(super) async fn get_bucket_encryption(
+        &self,
+        request: S3Request<GetBucketEncryptionInput>,
+    ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
+        let configuration: Option<ServerSideEncryptionConfiguration> =
+            self.setting(&request.input.bucket, Setting::Encryption).await?;
+        if configuration.is_none() {
+            return Err(missing(
+                "ServerSideEncryptionConfigurationNotFoundError",
+                "The server side encryption configuration was not found",
+            ));
+        }
+        Ok(S3Response::new(GetBucketEncryptionOutput {
+            server_side_encryption_configuration: configuration,
+        }))
+    }
+
+    pub(super) async fn put_bucket_encryption(
+        &self,
+        mut request: S3Request<PutBucketEncryptionInput>,
+    ) -> S3Result<S3Response<PutBucketEncryptionOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let input = request.input;
+        let configuration = input.server_side_encryption_configuration;
+        check(&configuration)?;
+        if !self.store.can_encrypt() {
+            return Err(s3_error(Error::NoMasterKey));
+        }
+        self.set(&input.bucket, Setting::Encryption, &configuration).await?;
+        Ok(S3Response::new(PutBucketEncryptionOutput {}))
+    }
+
+    pub(super) async fn delete_bucket_encryption(
+        &self,
+        mut request: S3Request<DeleteBucketEncryptionInput>,
+    ) -> S3Result<S3Response<DeleteBucketEncryptionOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        self.unset(&request.input.bucket, Setting::Encryption).await?;
+        let mut response = S3Response::new(DeleteBucketEncryptionOutput {});
+        response.extensions.insert(ReplyStatus(StatusCode::NO_CONTENT));
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use s3s::dto::{ServerSideEncryption, ServerSideEncryptionByDefault};
+
+    use super::*;
+
+    fn outcome(algorithms: &[&str], kms_key: Option<&str>) -> Result<(), String> {
+        let rule = |algorithm: &&str| ServerSideEncryptionRule {
+            apply_server_side_encryption_by_default: Some(ServerSideEncryptionByDefault {
+                kms_master_key_id: kms_key.map(str::to_owned),
+                sse_algorithm: ServerSideEncryption::from((*algorithm).to_owned()),
+            }),
+            ..Default::default()
+        };
+        let rules = algorithms.iter().map(rule).collect();
+        let configuration = ServerSideEncryptionConfiguration { rules };
+        check(&configuration).map_err(|error| error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn the_one_default_is_by_a_key_of_the_servers() {
+        assert_eq!(outcome(&["AES256"], None), Ok(()));
+        assert_eq!(outcome(&["AES256"], Some("k")), Err("InvalidArgument".into()));
+        assert_eq!(outcome(&["aws:kms"], Some("k")), Err("NotImplemented".into()));
+        for wrong in [&[][..], &["AES256", "AES256"], &["aes"]] {
+            assert_eq!(outcome(wrong, None), Err("MalformedXML".into()), "{wrong:?}");
+        }
+        let bare =
+            ServerSideEncryptionConfiguration { rules: vec![ServerSideEncryptionRule::default()] };
+        assert_eq!(check(&bare).unwrap_err().code().as_str(), "MalformedXML");
+    }
+}

@@ -1,0 +1,93 @@
+//! Master keys: from a setting, from a file, or made at the first start and kept. There is none that
+//! everybody knows.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use martlet_proxy::{MasterKey, Vault};
+
+use super::folder::DataFolder;
+use super::settings::Hidden;
+use crate::failure::Failure;
+
+/// The file of the master keys that objects are encrypted by, where they were made here.
+pub(crate) const SSE_FILE: &str = "sse-master.key";
+
+/// The master keys that two settings name, if one of them does: several with commas between them, or the
+/// file of one a line.
+pub(crate) fn given(
+    (name, keys): (&str, Option<&Hidden>),
+    (file_name, file): (&str, Option<&Path>),
+) -> Result<Option<Vault>, Failure> {
+    match (keys, file) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Failure::usage(format!("set {name} or {file_name}, not both"))),
+        (Some(Hidden(text)), None) => parse(&text.replace(',', "\n"), name).map(Some),
+        (None, Some(file)) => read(file).map(Some),
+    }
+}
+
+/// Those of a data folder, which are made if there are none.
+pub(crate) fn find_or_make(folder: &DataFolder) -> Result<Vault, Failure> {
+    let path = folder.join(SSE_FILE);
+    if !path.exists() {
+        folder.replace(SSE_FILE, new_key()?.as_bytes())?;
+    }
+    read(&path)
+}
+
+/// A new key, as such a file has it.
+pub(crate) fn new_key() -> Result<String, Failure> {
+    let mut key = [0; 32];
+    getrandom::fill(&mut key)
+        .map_err(|error| Failure::refused(format!("no random numbers can be had: {error}")))?;
+    Ok(hex::encode(key) + "\n")
+}
+
+fn read(file: &Path) -> Result<Vault, Failure> {
+    let text = fs::read_to_string(file).map_err(|error| {
+        let file = file.display();
+        Failure::refused(format!("the master keys in {file} can't be read: {error}"))
+    })?;
+    if fs::metadata(file).is_ok_and(|it| it.permissions().mode() & 0o077 != 0) {
+        tracing::warn!("others can read {}: chmod 600 it", file.display());
+    }
+    parse(&text, &file.display().to_string())
+}
+
+fn parse(text: &str, place: &str) -> Result<Vault, Failure> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let keys: Option<Vec<MasterKey>> = lines.map(MasterKey::parse).collect();
+    keys.filter(|keys| !keys.is_empty()).map(Vault::new).ok_or_else(|| {
+        Failure::refused(format!(
+            "{place} should have one master key or several, each of 64 hexadecimal digits: make one \
+             with openssl rand -hex 32"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_once_for_its_owner_alone_and_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(place.path()).unwrap();
+        let path = folder.join(SSE_FILE);
+        assert!(find_or_make(&folder).unwrap().seals());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let made = fs::read_to_string(&path).unwrap();
+        assert!(find_or_make(&folder).unwrap().seals());
+        assert_eq!(fs::read_to_string(&path).unwrap(), made);
+        let other = tempfile::tempdir().unwrap();
+        let other = DataFolder::open(other.path()).unwrap();
+        find_or_make(&other).unwrap();
+        assert_ne!(fs::read_to_string(other.join(SSE_FILE)).unwrap(), made);
+        fs::write(&path, "mangled").unwrap();
+        let refusal = find_or_make(&folder).unwrap_err().to_string();
+        assert!(refusal.contains("openssl rand -hex 32"), "{refusal}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mangled", "nothing is written over it");
+    }
+}
