@@ -108,7 +108,7 @@ impl Default for DoorSettings {
 
 impl DoorSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 11] = [
+    pub(crate) const NAMES: [&str; 13] = [
         "s3_address",
         "s3_tls_certificate",
         "s3_tls_key",

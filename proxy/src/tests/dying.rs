@@ -130,7 +130,6 @@ async fn m1_a_copy_is_there_whole_or_not_at_all_for_everyone() {
             tags: None,
             marks: Marks::default(),
             storage_class: None,
-            marks: martlet_protocol::entry::Marks::default(),
             checksum: None,
             conditions: WriteConditions::default(),
         };

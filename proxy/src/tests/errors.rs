@@ -167,7 +167,6 @@ async fn copies() {
             tags: None,
             marks: Marks::default(),
             storage_class: None,
-            marks: martlet_protocol::entry::Marks::default(),
             checksum: None,
             conditions: WriteConditions::default(),
         };

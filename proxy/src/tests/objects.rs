@@ -29,7 +29,6 @@ pub(super) fn copy_of(key: &str) -> CopyObject {
         tags: None,
         marks: Marks::default(),
         storage_class: None,
-        marks: martlet_protocol::entry::Marks::default(),
         checksum: None,
         conditions: WriteConditions::default(),
     }

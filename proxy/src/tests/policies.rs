@@ -136,7 +136,6 @@ async fn a_copy_goes_where_it_asks_and_not_where_its_source_lies() {
             tags: None,
             marks: Marks::default(),
             storage_class: storage_class.map(str::to_owned),
-            marks: martlet_protocol::entry::Marks::default(),
             checksum: None,
             conditions: WriteConditions::default(),
         };

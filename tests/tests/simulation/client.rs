@@ -321,7 +321,7 @@ impl Client {
         };
         let door = self.door(None);
         let begun = self.begin(&key, &call);
-        match self.wait(&door, door.session.copy(BUCKET, &key, copy)).await {
+        match self.wait(&door, Box::pin(door.session.copy(BUCKET, &key, copy))).await {
             // There was nothing to copy.
             Some(Err(error)) if is_absence(&error) => {
                 let returned_at = self.moment();
