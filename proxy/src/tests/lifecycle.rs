@@ -5,16 +5,18 @@ mod meanwhile;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use martlet_protocol::entry::{Attributes, Mark, Marks};
+use martlet_protocol::entry::{Attributes, Marks};
 use martlet_protocol::lifecycle::{
     Carried, Day, Expiration, Filter, Lifecycle, Noncurrent, ObjectExpiry, Rule, Scope, Stretch,
 };
+use martlet_protocol::lock::{Lock, Retention, RetentionMode};
 use martlet_protocol::testing::{Call, Fault, Op};
-use martlet_protocol::{Clock, ErrorKind, ManualClock, Setting, Shard, SystemClock};
+use martlet_protocol::{Clock, ErrorKind, ManualClock, Setting, Settings, Shard, SystemClock};
 
 use super::harness::{Harness, body, create, faulty, put};
 use crate::{
-    Error, ListObjects, ListVersions, ObjectStore, PutObject, Result, Selection, WriteConditions,
+    Error, ListObjects, ListVersions, NewBucket, ObjectStore, PutObject, Result, Selection,
+    WriteConditions, lock_from_the_beginning,
 };
 
 const DAY: Day = Day::of_seconds(1);
@@ -40,6 +42,18 @@ impl Fixture {
         let fixture = Self::new(3).await;
         fixture.store().set_versioning("b", true).await.unwrap();
         // What was written before versions were kept lies below all of them.
+        fixture.days(10);
+        fixture
+    }
+
+    /// With a bucket of which the versions can be locked.
+    async fn locked() -> Self {
+        let fixture = Self::new(3).await;
+        fixture.store().delete_bucket("b").await.unwrap();
+        let mut settings = Settings::default();
+        lock_from_the_beginning(&mut settings).unwrap();
+        let new = NewBucket { owner: "me".into(), index_shards: SHARDS, policy: None, settings };
+        fixture.store().create_bucket("b", new).await.unwrap();
         fixture.days(10);
         fixture
     }
@@ -154,22 +168,15 @@ async fn objects_go_when_they_are_old_enough_and_others_stay() {
 }
 
 #[tokio::test]
-async fn tags_choose_and_what_is_held_stays() {
+async fn tags_choose() {
     let fixture = Fixture::new(3).await;
-    let held = |mark| {
-        let mut marks = Marks::default();
-        marks.set(mark, vec![1]);
-        marks
-    };
     fixture.put_with("tagged", &[("x", "1"), ("y", "2")], Marks::default()).await;
     fixture.put_with("other", &[("x", "2")], Marks::default()).await;
-    fixture.put_with("retained", &[("x", "1")], held(Mark::Retention)).await;
-    fixture.put_with("held", &[("x", "1")], held(Mark::LegalHold)).await;
     let filter = Filter { tag: Some(("x".into(), "1".into())), ..Filter::default() };
     fixture.set(&rules([Rule { scope: Scope::Filter(filter), ..expiring("", 1) }])).await;
     fixture.days(2);
     assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1);
-    assert_eq!(fixture.keys().await, ["held", "other", "retained"]);
+    assert_eq!(fixture.keys().await, ["other"]);
 }
 
 #[tokio::test]
@@ -193,17 +200,28 @@ async fn where_versions_are_kept_a_marker_comes_first_and_goes_last() {
 
 #[tokio::test]
 async fn a_locked_version_gets_a_marker_in_front_and_stays_behind_it() {
-    let fixture = Fixture::versioned().await;
-    let mut marks = Marks::default();
-    marks.set(Mark::Retention, vec![1]);
-    fixture.put_with("k", &[], marks).await;
+    let fixture = Fixture::locked().await;
+    let until_ms = fixture.clock.now_ms() + 10 * DAY.ms();
+    let retention = Some(Retention { mode: RetentionMode::Governance, until_ms });
+    let locks = [
+        ("held", Lock { legal_hold: Some(true), retention: None }),
+        ("kept", Lock { legal_hold: None, retention }),
+    ];
+    for (key, lock) in locks {
+        let mut marks = Marks::default();
+        lock.write(&mut marks);
+        fixture.put_with(key, &[], marks).await;
+    }
     fixture.set(&rules([expiring("", 1), noncurrent(1, None)])).await;
     fixture.days(1);
-    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 2);
     fixture.days(5);
     let carried = carry_out(fixture.store()).await.unwrap();
     assert_eq!((carried.done, carried.kept), (0, 0));
-    assert_eq!(fixture.versions().await, ["k -*", "k"]);
+    assert_eq!(fixture.versions().await, ["held -*", "held", "kept -*", "kept"]);
+    fixture.days(5);
+    assert_eq!(carry_out(fixture.store()).await.unwrap().done, 1, "its retention is over");
+    assert_eq!(fixture.versions().await, ["held -*", "held", "kept -*"]);
 }
 
 #[tokio::test]

@@ -54,8 +54,10 @@ impl Operations {
         let input = request.input;
         self.check_location(input.create_bucket_configuration.as_ref())?;
         let policy = one(&request.headers, &STORAGE_POLICY)?.map(str::to_owned);
+        let is_locked = input.object_lock_enabled_for_bucket == Some(true);
+        let is_plain = policy.is_none() && input.object_ownership.is_none() && !is_locked;
         let mut settings = settings_of_new(input.object_ownership)?;
-        if input.object_lock_enabled_for_bucket == Some(true) {
+        if is_locked {
             lock_from_the_beginning(&mut settings).map_err(s3_error)?;
         }
         self.set_new_list(&owner, &request.headers, &mut settings).await?;
@@ -73,6 +75,11 @@ impl Operations {
                 // It would be another bucket, by another list.
                 if before.map_err(s3_error)? != list {
                     return Err(s3_error(Error::BucketExists { owner }));
+                }
+                // In its first region S3 takes this for done, as long as nothing else is asked for.
+                if &*self.region == UNNAMED_REGION && is_plain {
+                    let location = Some(format!("/{}", input.bucket));
+                    return Ok(S3Response::new(CreateBucketOutput { location }));
                 }
                 Err(s3_error!(
                     BucketAlreadyOwnedByYou,
