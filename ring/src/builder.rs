@@ -18,10 +18,12 @@
 mod chains;
 mod chance;
 mod check;
+mod crossings;
 mod edit;
 mod exchanges;
 pub(crate) mod file;
 mod layout;
+mod lean;
 mod needs;
 mod passes;
 mod quotas;

@@ -1,6 +1,7 @@
 //! Tests of the whole crate: properties over random histories, golden values, scripts.
 
 mod aims;
+mod crowded;
 mod files;
 mod handoffs;
 mod histories;

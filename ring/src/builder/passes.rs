@@ -130,17 +130,21 @@ impl State {
         if scope == Scope::Free && !self.has_free() {
             return false;
         }
+        if self.excess > 0 && scope == Scope::Movable {
+            self.cross();
+        }
         for _ in 0..WALKS_MAX {
             if self.excess > 0 {
                 self.direct(scope);
             }
             // What stays after a walk for direct moves waits for others to make room.
             let excess = self.excess;
-            if excess > 0 {
-                self.relay(scope);
-            }
             if self.excess > 0 && scope == Scope::Movable {
                 self.exchange();
+                self.exchange_in_chains();
+            }
+            if self.excess > 0 {
+                self.relay(scope);
             }
             if self.excess == excess {
                 break;

@@ -8,7 +8,10 @@
 //! be, for one replica more or less is nothing to a large device and much to a small one; and within
 //! that so that whoever holds more now keeps it. The first takes a pass up the tree: what is the worst
 //! deviation below an element if it is rounded down, and if up?
+//!
+//! Last, quotas [lean](super::lean) away from where replicas lie too close together.
 
+use super::lean::Leaning;
 use super::targets::Targets;
 use super::tree::{LEAF, ROOT, Tree};
 
@@ -53,6 +56,11 @@ pub(super) fn quotas(
             quotas[first + at] += 1;
         }
     }
+    let leaning = Leaning::new(tree, targets, (parts, total), worst);
+    if leaning.is_settled(held, total) {
+        return held.to_vec();
+    }
+    leaning.lean(&mut quotas, held);
     quotas
 }
 

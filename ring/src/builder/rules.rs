@@ -100,6 +100,18 @@ impl Rules {
         let search = Search { rules: self, row, needs, strictness };
         search.below(ROOT, 0, chance)
     }
+
+    /// One within the element of `level` that held the replica: elements above keep what they hold.
+    pub(super) fn find_within(
+        &self,
+        row: &[u16],
+        needs: &Needs,
+        (level, element): (usize, u32),
+        chance: &mut Chance,
+    ) -> Option<u16> {
+        let search = Search { rules: self, row, needs, strictness: Strictness::Bounds };
+        search.below(element, level, chance)
+    }
 }
 
 /// One search.

@@ -89,6 +89,11 @@ impl State {
         self.table.row(partition).iter().any(|slot| self.is_over(*slot))
     }
 
+    /// How much more than its quota the device of a leaf holds.
+    pub(super) fn surplus_of(&self, leaf: u32) -> i64 {
+        i64::from(self.surplus[usize::from(self.rules.tree.element(leaf).slot)])
+    }
+
     /// Whether a device holds less than its quota.
     #[inline]
     pub(super) fn is_below(&self, slot: u16) -> bool {
@@ -179,6 +184,22 @@ impl State {
         let row = self.table.row_mut(replica.partition);
         let holder = std::mem::replace(&mut row[replica.column], NOBODY);
         let found = self.rules.find(row, needs, strictness, &mut self.chance);
+        row[replica.column] = holder;
+        found.filter(|slot| *slot != holder)
+    }
+
+    /// A device among `needs` that may take a replica instead of who has it, and shares the holder's
+    /// element of `level`.
+    pub(super) fn find_within(
+        &mut self,
+        replica: Replica,
+        needs: &Needs,
+        level: usize,
+    ) -> Option<u16> {
+        let row = self.table.row_mut(replica.partition);
+        let holder = std::mem::replace(&mut row[replica.column], NOBODY);
+        let element = self.rules.tree.paths[usize::from(holder)][level];
+        let found = self.rules.find_within(row, needs, (level, element), &mut self.chance);
         row[replica.column] = holder;
         found.filter(|slot| *slot != holder)
     }

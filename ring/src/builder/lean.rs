@@ -1,0 +1,152 @@
+//! Rounding leans away from crowded places.
+//!
+//! Where weights make a zone (or a region, or a node) hold more replicas of a partition than distance
+//! asks for, each replica more that its devices hold lies beside another. So they may hold a little
+//! less than their share, by a [part](LEAN) of what is too close there: the more crowded a place is, the
+//! more it leans. Devices elsewhere take it, as far as rounding reaches.
+
+use super::targets::{Bounds, Targets, spread};
+use super::tree::{LEAF, ROOT, Tree};
+
+/// Below this a difference in replicas is an error of floating point.
+const EPSILON: f64 = 1e-6;
+/// How short of its share a device could be if all replicas around it were too close together. Small
+/// against the percent within which devices count as balanced.
+const LEAN: f64 = 0.0025;
+
+/// What quotas lean by.
+pub(super) struct Leaning<'a> {
+    tree: &'a Tree,
+    targets: &'a Targets,
+    parts: u32,
+    bounds: Vec<Bounds>,
+    /// For each element how many replicas of a partition it holds more than distance asks for;
+    /// below zero, if it could take more.
+    beyond: Vec<f64>,
+    /// Worst deviation of a device that rounding causes, relative to its share.
+    worst: f64,
+}
+
+impl<'a> Leaning<'a> {
+    pub(super) fn new(
+        tree: &'a Tree,
+        targets: &'a Targets,
+        (parts, total): (u32, u32),
+        worst: f64,
+    ) -> Self {
+        let apart = spread(tree, f64::from(total) / f64::from(parts));
+        let beyond = targets.replicas.iter().zip(apart).map(|(target, (_, most))| target - most);
+        let beyond = beyond.collect();
+        Self { tree, targets, parts, bounds: targets.bounds(), beyond, worst }
+    }
+
+    /// Shifts quotas from devices in crowded places, and from all above them, to others.
+    pub(super) fn lean(&self, quotas: &mut [u32], held: &[u32]) {
+        for parent in 0..self.tree.level(LEAF - 1).start {
+            let children = self.tree.element(parent).children.clone();
+            let level = self.tree.level_of(parent) + 1;
+            let (crowded, roomy): (Vec<u32>, Vec<u32>) = children
+                .filter(|child| self.beyond[*child as usize].abs() > EPSILON)
+                .partition(|child| self.beyond[*child as usize] > 0.0);
+            while !crowded.is_empty() && self.shift(level, &crowded, &roomy, quotas, held) {}
+        }
+    }
+
+    /// Takes one replica each from devices in crowded places and gives it to others. Says whether
+    /// there were any to take and to give.
+    fn shift(
+        &self,
+        level: usize,
+        crowded: &[u32],
+        roomy: &[u32],
+        quotas: &mut [u32],
+        held: &[u32],
+    ) -> bool {
+        let leaves = |places: &[u32]| places.iter().flat_map(|it| self.tree.leaves(*it)).collect();
+        let (mut givers, mut takers): (Vec<u32>, Vec<u32>) = (leaves(crowded), leaves(roomy));
+        let off_with =
+            |leaf: u32, more: i64| self.off(leaf, i64::from(quotas[leaf as usize]) + more);
+        givers.retain(|leaf| -off_with(*leaf, -1) <= self.slack(*leaf));
+        takers.retain(|leaf| self.is_rounding(*leaf, off_with(*leaf, 1)));
+        // Whoever has to give or to get anyway comes first, so that less moves.
+        let off = |leaf: u32| off_with(leaf, 0);
+        let (has, quota) = (|leaf: u32| held[leaf as usize], |leaf: u32| quotas[leaf as usize]);
+        givers.sort_by(|&a, &b| {
+            let stays = (has(a) >= quota(a)).cmp(&(has(b) >= quota(b)));
+            stays.then(off(b).total_cmp(&off(a))).then(a.cmp(&b))
+        });
+        takers.sort_by(|&a, &b| {
+            let stays = (has(a) <= quota(a)).cmp(&(has(b) <= quota(b)));
+            stays.then(off(a).total_cmp(&off(b))).then(a.cmp(&b))
+        });
+        let mut takers = takers.into_iter();
+        let mut has_shifted = false;
+        for giver in givers {
+            if !self.path(giver, level).all(|it| quotas[it] > self.least(it)) {
+                continue;
+            }
+            let has_room =
+                |leaf: &u32| self.path(*leaf, level).all(|it| quotas[it] < self.most(it));
+            let Some(taker) = takers.find(has_room) else { break };
+            self.path(giver, level).for_each(|element| quotas[element] -= 1);
+            self.path(taker, level).for_each(|element| quotas[element] += 1);
+            has_shifted = true;
+        }
+        has_shifted
+    }
+
+    /// Whether what is held could be what is asked for: no device farther off than it may be, and none
+    /// that leans less than it might. Then nothing has to move.
+    pub(super) fn is_settled(&self, held: &[u32], total: u32) -> bool {
+        let is_within = |it: usize| (self.least(it)..=self.most(it)).contains(&held[it]);
+        let mut leaning = held.to_vec();
+        held[ROOT as usize] == total
+            && (0..held.len()).all(is_within)
+            && self.tree.level(LEAF).all(|leaf| self.may_hold(leaf, held[leaf as usize]))
+            && {
+                self.lean(&mut leaning, held);
+                leaning == held
+            }
+    }
+
+    /// Whether so many replicas are within a device's rounding, or hardly short of its share.
+    fn may_hold(&self, leaf: u32, replicas: u32) -> bool {
+        let off = self.off(leaf, replicas.into());
+        self.is_rounding(leaf, off) || off <= 0.0 && -off <= self.slack(leaf)
+    }
+
+    fn is_rounding(&self, leaf: u32, off: f64) -> bool {
+        (off * self.target(leaf)).abs() < 1.0 && off.abs() <= self.worst
+    }
+
+    /// How short of its share a device may be.
+    fn slack(&self, leaf: u32) -> f64 {
+        let beyond = self.path(leaf, 1).map(|it| self.beyond[it] / self.targets.replicas[it]);
+        LEAN * beyond.fold(0.0, f64::max)
+    }
+
+    /// How far a device would be above its share with so many replicas, relative to it.
+    fn off(&self, leaf: u32, replicas: i64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "at most 2^24 partitions")]
+        let difference = replicas as f64 - self.target(leaf);
+        if difference.abs() <= EPSILON { 0.0 } else { difference / self.target(leaf) }
+    }
+
+    fn target(&self, leaf: u32) -> f64 {
+        self.targets.replicas[leaf as usize] * f64::from(self.parts)
+    }
+
+    /// A device and those above it, from a level on.
+    fn path(&self, leaf: u32, level: usize) -> impl Iterator<Item = usize> {
+        let path = self.tree.paths[usize::from(self.tree.element(leaf).slot)];
+        path.into_iter().skip(level).map(|element| element as usize)
+    }
+
+    fn least(&self, element: usize) -> u32 {
+        u32::from(self.bounds[element].least) * self.parts
+    }
+
+    fn most(&self, element: usize) -> u32 {
+        u32::from(self.bounds[element].most) * self.parts
+    }
+}
