@@ -98,10 +98,12 @@ impl State {
         spread
     }
 
-    /// Makes the one move that leaves the fewest faults, if it leaves fewer than there are.
+    /// Makes the one move that leaves the fewest faults, if it leaves fewer than there are; the first
+    /// that nothing could be better than.
     fn spread_one(&mut self, partition: u32, faults: u32) -> bool {
+        const BEST: (u32, bool, bool) = (0, false, false);
         let mut best: Option<((u32, bool, bool), Replica, u16)> = None;
-        for replica in self.replicas(partition) {
+        'search: for replica in self.replicas(partition) {
             if !self.is_movable(replica) {
                 continue;
             }
@@ -115,6 +117,12 @@ impl State {
                 let rank = (left, !matches!(whose, Whose::Needs), !self.is_over(holder));
                 if left < faults && best.is_none_or(|(other, ..)| rank < other) {
                     best = Some((rank, replica, taker));
+                }
+                if rank == BEST {
+                    break 'search;
+                }
+                if left == 0 {
+                    break;
                 }
             }
         }
