@@ -23,8 +23,8 @@ async fn r5_r7_mixed_load_is_linearizable() {
     assert!(unknown * 100 <= history.operations.len(), "{unknown} operations are unknown");
     assert!(history.operations.len() > 300, "only {} operations", history.operations.len());
     recorder.finish(&cluster).await;
-    // Nobody missed anything, so nothing has to be brought to anybody.
-    let census = cluster.until_clean(Duration::from_secs(5)).await;
+    // A third replica may have refused a write that a later ballot overtook: workers bring it.
+    let census = cluster.until_clean(Duration::from_mins(2)).await;
     assert!(census.registers > 12 && census.extents > 0, "{census}");
 }
 
