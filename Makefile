@@ -53,6 +53,10 @@ clients: build ## Round trips with every supported S3 client
 conformance: build ## What S3 clients and attackers send, and what must come back
 	tests/s3/run.sh $(ARGS)
 
+.PHONY: conformance-cluster
+conformance-cluster: build ## The same against a cluster of processes
+	tests/s3/run.sh --cluster $(ARGS)
+
 .PHONY: bench
 bench: build ## One table: Martlet beside the limits of this machine
 	benches/run.sh $(ARGS)

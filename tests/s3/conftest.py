@@ -1,4 +1,8 @@
-"""Fixtures: one server for the whole run, a fresh bucket for each test that asks for one."""
+"""Fixtures: one server for the whole run, a fresh bucket for each test that asks for one.
+
+With `--cluster` the server is a cluster of processes, spoken to through one of its proxies. Tests that
+start a server of their own start an embedded one all the same.
+"""
 
 import contextlib
 import itertools
@@ -10,6 +14,7 @@ import botocore
 import pytest
 
 from harness import server as harness
+from harness.cluster import Cluster
 
 # Short enough that tests of slow clients end soon, long enough for a busy machine.
 SLOW_SETTINGS = {"MARTLET_HEADER_TIMEOUT": "2s", "MARTLET_BODY_IDLE_TIMEOUT": "2s"}
@@ -31,11 +36,15 @@ def client_for(server, **config):
         config=botocore.config.Config(**settings))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--cluster", action="store_true", help="against a cluster of processes")
+
+
 @contextlib.contextmanager
-def running_server(**options):
+def running_server(kind=harness.Server, **options):
     """A server in a folder of its own, both gone afterwards."""
     folder = tempfile.mkdtemp(prefix="martlet-s3-")
-    server = harness.Server(folder, **options)
+    server = kind(folder, **options)
     try:
         yield server.start()
     finally:
@@ -44,8 +53,8 @@ def running_server(**options):
 
 
 @pytest.fixture(scope="session")
-def server():
-    with running_server() as server:
+def server(request):
+    with running_server(Cluster if request.config.getoption("cluster") else harness.Server) as server:
         yield server
         assert server.process.poll() is None, f"the server died:\n{server.log()}"
         assert server.stop() == 0, f"SIGTERM was not answered by a clean end:\n{server.log()}"

@@ -1,7 +1,6 @@
 """A small cluster of real processes with several proxies, by `martlet cluster up`."""
 
 import os
-import signal
 import subprocess
 import time
 import tomllib
@@ -14,12 +13,16 @@ READY_S = 180
 STOP_S = 120
 
 
-class Cluster:
-    """Three nodes and two proxies in a folder; stopped by its own pid."""
+class Cluster(harness.Served):
+    """Three nodes and two proxies in a folder; the first proxy is the one that is spoken to. Stopped by
+    its own pid."""
+
+    stop_s = STOP_S
+    # That somebody isn't there yet, or is behind, is a warning and no more.
+    complaint = (" ERROR ", "panicked")
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        self.process = None
         self.proxies = []
 
     def start(self):
@@ -46,15 +49,22 @@ class Cluster:
             self.proxies = [(one["s3_port"], one["admin_port"]) for one in layout["proxy"]]
             for _, admin_port in self.proxies:
                 urllib.request.urlopen(f"http://127.0.0.1:{admin_port}/readyz", timeout=5).close()
+            self.port, self.admin_port = self.proxies[0]
             return True
         except (OSError, KeyError, tomllib.TOMLDecodeError):
             return False
 
-    def stop(self):
-        if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+    @property
+    def pid(self):
+        """Of the proxy that is spoken to."""
+        command = [str(harness.binary()), "cluster", "status", "--data-dir", str(self.folder / "c")]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        return next(int(line.split()[2]) for line in lines if line.startswith("p1 "))
+
+    def logs(self):
+        """Of all its processes."""
+        return [self.folder / "log", *(self.folder / "c").glob("*/log")]
+
+    def kill(self):
+        """The end, in good order all the same: what it started would outlive it."""
+        self.stop()

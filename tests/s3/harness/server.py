@@ -39,15 +39,15 @@ def free_ports(count):
             one.close()
 
 
-class Server:
-    """A server process. The same data folder may be served again after `stop` or `kill`."""
+class Served:
+    """What answers S3 on one port and operators on another, and keeps a log."""
 
-    def __init__(self, folder, settings=None, flags=()):
-        self.folder = Path(folder)
-        self.settings = dict(settings or {})
-        self.flags = list(flags)
-        self.process = None
-        self.port, self.admin_port = free_ports(2)
+    folder: Path
+    process: subprocess.Popen | None = None
+    port = admin_port = 0
+    stop_s = STOP_S
+    # What stands in lines of the log that say that something went wrong.
+    complaint = (" ERROR ", " WARN ", "panicked")
 
     @property
     def address(self):
@@ -64,6 +64,72 @@ class Server:
     @property
     def pid(self):
         return self.process.pid
+
+    def admin(self, path):
+        """The text that the admin address gives for a path; an OSError unless it is a 200."""
+        url = f"http://127.0.0.1:{self.admin_port}{path}"
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return reply.read().decode()
+
+    def metric(self, pattern):
+        """The sum of all samples whose name matches a pattern; None if there is none."""
+        samples = [
+            float(line.rsplit(" ", 1)[1])
+            for line in self.admin("/metrics").splitlines()
+            if line and not line.startswith("#") and re.search(pattern, line.split("{")[0].split(" ")[0])
+        ]
+        return sum(samples) if samples else None
+
+    def logs(self):
+        """The files that something went wrong in."""
+        return [self.folder / "log"]
+
+    def log(self):
+        return (self.folder / "log").read_text(errors="replace")[-8000:]
+
+    def complaints(self):
+        """Lines of the logs that say that something went wrong in the server."""
+        lines = [line for log in self.logs() for line in log.read_text(errors="replace").splitlines()]
+        return [line for line in lines if any(word in line for word in self.complaint)]
+
+    def stop(self):
+        """SIGTERM, and the exit code."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                return self.process.wait(self.stop_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+        return self.process.returncode if self.process else None
+
+    def kill(self):
+        """SIGKILL."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    def rss_bytes(self, peak=False):
+        """Resident memory of the process, now or at its peak so far."""
+        name = "VmHWM" if peak else "VmRSS"
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(name + ":"):
+                return int(line.split()[1]) * 1024
+        raise RuntimeError(f"no {name} for process {self.pid}")
+
+    def descriptors(self):
+        """How many file descriptors the process has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+class Server(Served):
+    """A server process. The same data folder may be served again after `stop` or `kill`."""
+
+    def __init__(self, folder, settings=None, flags=()):
+        self.folder = Path(folder)
+        self.settings = dict(settings or {})
+        self.flags = list(flags)
+        self.port, self.admin_port = free_ports(2)
 
     def start(self):
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -97,55 +163,3 @@ class Server:
                 time.sleep(0.05)
         self.kill()
         raise RuntimeError(f"the server was not ready within {READY_S} s:\n{self.log()}")
-
-    def admin(self, path):
-        """The text that the admin address gives for a path; an OSError unless it is a 200."""
-        url = f"http://127.0.0.1:{self.admin_port}{path}"
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return reply.read().decode()
-
-    def metric(self, pattern):
-        """The sum of all samples whose name matches a pattern; None if there is none."""
-        samples = [
-            float(line.rsplit(" ", 1)[1])
-            for line in self.admin("/metrics").splitlines()
-            if line and not line.startswith("#") and re.search(pattern, line.split("{")[0].split(" ")[0])
-        ]
-        return sum(samples) if samples else None
-
-    def log(self):
-        return (self.folder / "log").read_text(errors="replace")[-8000:]
-
-    def complaints(self):
-        """Lines of the log that say that something went wrong in the server."""
-        lines = (self.folder / "log").read_text(errors="replace").splitlines()
-        return [line for line in lines if " ERROR " in line or " WARN " in line or "panicked" in line]
-
-    def stop(self):
-        """SIGTERM, and the exit code."""
-        if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                return self.process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
-                raise
-        return self.process.returncode if self.process else None
-
-    def kill(self):
-        """SIGKILL."""
-        if self.process and self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-    def rss_bytes(self, peak=False):
-        """Resident memory of the process, now or at its peak so far."""
-        name = "VmHWM" if peak else "VmRSS"
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith(name + ":"):
-                return int(line.split()[1]) * 1024
-        raise RuntimeError(f"no {name} for process {self.pid}")
-
-    def descriptors(self):
-        """How many file descriptors the process has open."""
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
