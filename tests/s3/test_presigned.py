@@ -80,7 +80,7 @@ def test_nothing_can_be_added(server, key, addition):
     assert_refused(wire.plain(server, "GET", url + addition), 403, "SignatureDoesNotMatch")
 
 
-@pytest.mark.parametrize("expires", ["-1", "604801", "x", "", "1e3", "99999999999999999999", "+5"])
+@pytest.mark.parametrize("expires", ["x", "", "1e3", "+5"])
 def test_lifetimes_that_are_none(server, key, expires):
     url = Signer().presign("GET", key, server.host, expires=expires)
     reply = wire.plain(server, "GET", url)
@@ -88,9 +88,10 @@ def test_lifetimes_that_are_none(server, key, expires):
         "AuthorizationQueryParametersError", "SignatureDoesNotMatch"), (reply.status, reply.body)
 
 
-def test_a_lifetime_of_nothing(server, key):
-    reply = wire.plain(server, "GET", Signer().presign("GET", key, server.host, expires=0))
-    assert reply.status in (400, 403) and reply.code in ("AccessDenied", "AuthorizationQueryParametersError")
+@pytest.mark.parametrize("expires", ["0", "-1", "604801", "99999999999999999999"])
+def test_lifetimes_that_no_link_may_have(server, key, expires):
+    reply = wire.plain(server, "GET", Signer().presign("GET", key, server.host, expires=expires))
+    assert_refused(reply, 403, "AccessDenied")
 
 
 def test_the_longest_lifetime(server, key):

@@ -261,12 +261,15 @@ fn query_value<'a>(head: &Head<'a>, name: &str) -> Result<&'a str, Refusal> {
 
 fn parse_expires(text: &str) -> Result<u64, Refusal> {
     let refuse = |message| Err(Refusal::new(Code::AuthorizationQueryParametersError, message));
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // A number that no link may have: it is good for no time at all.
+    let deny = |message| Err(Refusal::new(Code::AccessDenied, message));
+    let is_negative = text.strip_prefix('-').is_some_and(is_number);
     match text.parse::<u64>() {
-        _ if text.starts_with('-') => refuse("X-Amz-Expires must be non-negative"),
-        _ if !is_number => refuse("X-Amz-Expires should be a number"),
-        Ok(0) => refuse("X-Amz-Expires must be above zero"),
+        _ if is_negative => deny("X-Amz-Expires must be non-negative"),
+        _ if !is_number(text) => refuse("X-Amz-Expires should be a number"),
+        Ok(0) => deny("X-Amz-Expires must be above zero"),
         Ok(seconds) if seconds <= EXPIRES_S_MAX => Ok(seconds),
-        _ => refuse("X-Amz-Expires must be less than a week (in seconds) that is 604800"),
+        _ => deny("X-Amz-Expires must be less than a week (in seconds) that is 604800"),
     }
 }
