@@ -87,11 +87,7 @@ pub(crate) fn in_headers(
         }
         let value = value.to_str().ok().and_then(|text| decode(algorithm, text));
         let Some(value) = value else {
-            return Err(s3_error!(
-                InvalidRequest,
-                "Value for {} header is invalid.",
-                header(algorithm)
-            ));
+            return Err(s3_error!(BadDigest, "Value for {} header is invalid.", header(algorithm)));
         };
         found = Some((algorithm, value));
     }

@@ -32,7 +32,7 @@ def test_wrong(server, s3, bucket, algorithm):
     assert_refused(reply, 400, "BadDigest")
     for nonsense in ("x", "AAAA", "!!!!", checksum(algorithm, b"data")[:-4]):
         reply = wire.request(server, "PUT", f"/{bucket}/k", {name: nonsense}, b"data")
-        assert_refused(reply, 400, "InvalidRequest")
+        assert_refused(reply, 400, "BadDigest")
     absent(s3, bucket, "k")
 
 
