@@ -50,9 +50,11 @@ fn from_document(tags: Vec<Tag>, tags_max: usize) -> S3Result<Tags> {
     }
 }
 
-/// The tags as a Tagging document has them.
+/// The tags as a Tagging document has them, by their keys.
 pub(crate) fn to_xml(tags: &[(String, String)]) -> Vec<Tag> {
-    tags.iter()
+    let mut tags: Vec<&(String, String)> = tags.iter().collect();
+    tags.sort_unstable();
+    tags.into_iter()
         .map(|(key, value)| Tag { key: Some(key.clone()), value: Some(value.clone()) })
         .collect()
 }
@@ -99,6 +101,13 @@ mod tests {
 
     fn code(result: S3Result<Tags>) -> String {
         result.unwrap_err().code().as_str().to_owned()
+    }
+
+    #[test]
+    fn a_document_has_tags_by_their_keys() {
+        let tags = [pair("foo", "bar"), pair("bar", ""), pair("Hello", "World")];
+        let keys: Vec<_> = to_xml(&tags).into_iter().map(|tag| tag.key.unwrap()).collect();
+        assert_eq!(keys, ["Hello", "bar", "foo"]);
     }
 
     #[test]

@@ -27,6 +27,12 @@ def test_a_life_of_tags(s3, bucket):
     assert get(s3, bucket, "k") == b"x"
 
 
+def test_tags_are_told_by_their_keys(s3, bucket):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x", Tagging="foo=bar&bar&Hello=World")
+    found = s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]
+    assert [tag["Key"] for tag in found] == ["Hello", "bar", "foo"]
+
+
 def test_tags_change_nothing_else(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"x" * 100_000, Metadata={"a": "1"})
     before = s3.head_object(Bucket=bucket, Key="k")
