@@ -11,8 +11,9 @@ use crate::auth::{Code, Refusal, Timestamp};
 
 /// Fields that no condition need speak of.
 const FREE: [&str; 5] = ["awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"];
-/// Fields whose names begin so are nobody's concern.
-const IGNORED: &str = "x-ignore-";
+/// Fields whose names begin so are nobody's concern. A checksum says of the file what whoever sends it
+/// could have chosen to be so.
+const IGNORED: [&str; 2] = ["x-ignore-", "x-amz-checksum-"];
 
 /// What the signer of a form allows.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl Policy {
             let holds = match condition {
                 Condition::Equals { name, value } => value_of(name) == Some(value),
                 Condition::StartsWith { name, start } => {
-                    value_of(name).is_some_and(|value| value.starts_with(start))
+                    value_of(name).unwrap_or_default().starts_with(start)
                 }
                 Condition::Length(range) => {
                     (least, most) = (least.max(*range.start()), most.min(*range.end()));
@@ -88,7 +89,7 @@ impl Policy {
 
     fn covers(&self, field: &str) -> bool {
         FREE.contains(&field)
-            || field.starts_with(IGNORED)
+            || IGNORED.iter().any(|start| field.starts_with(start))
             || self.conditions.iter().any(|condition| match condition {
                 Condition::Equals { name, .. } | Condition::StartsWith { name, .. } => {
                     name == field
@@ -208,7 +209,12 @@ mod tests {
     #[test]
     fn every_field_must_be_spoken_of_and_so_must_the_bucket() {
         let conditions = json!([{"bucket": "b"}, ["starts-with", "$key", ""]]);
-        let form = [("key", "k"), ("x-ignore-me", "1"), ("signature", "s")];
+        let form = [
+            ("key", "k"),
+            ("x-ignore-me", "1"),
+            ("x-amz-checksum-sha256", "c"),
+            ("signature", "s"),
+        ];
         assert!(check(&conditions, &form).is_ok());
         let more = [("key", "k"), ("acl", "private")];
         assert_eq!(check(&conditions, &more), Err(Code::AccessDenied));
@@ -219,9 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn any_text_is_not_no_field() {
-        let conditions = json!([{"bucket": "b"}, {"key": "k"}, ["starts-with", "$acl", ""]]);
-        assert_eq!(check(&conditions, &[("key", "k")]), Err(Code::AccessDenied));
+    fn any_text_may_be_none() {
+        let with = |last: Value| json!([{"bucket": "b"}, {"key": "k"}, last]);
+        let form = [("key", "k")];
+        assert!(check(&with(json!(["starts-with", "$acl", ""])), &form).is_ok());
+        for needed in [json!(["starts-with", "$acl", "p"]), json!(["eq", "$acl", ""])] {
+            assert_eq!(check(&with(needed), &form), Err(Code::AccessDenied));
+        }
     }
 
     #[test]
