@@ -81,6 +81,15 @@ def test_a_part_may_be_sent_again(s3, bucket, upload):
     assert get(s3, bucket, "k") == b"new"
 
 
+def test_a_part_that_was_sent_twice_may_be_named_twice(s3, bucket, upload):
+    upload.part(1, b"first")
+    parts = [{"PartNumber": 1, "ETag": upload.parts[1]}]
+    upload.part(1, b"second")
+    parts.append({"PartNumber": 1, "ETag": upload.parts[1]})
+    s3.complete_multipart_upload(**upload.where, MultipartUpload={"Parts": parts})
+    assert get(s3, bucket, "k") == b"second"
+
+
 def test_order_sizes_and_tags_are_checked(s3, bucket, upload):
     upload.part(1, b"a" * (5 * MIB))
     upload.part(2, b"b")

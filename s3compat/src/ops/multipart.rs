@@ -135,7 +135,16 @@ fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPa
     if parts.is_empty() || parts.len() > usize::from(PARTS_MAX) {
         return Err(malformed());
     }
-    parts.into_iter().map(named_part).collect()
+    let mut named: Vec<NamedPart> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let part = named_part(part)?;
+        // One that was sent twice may be named by both its tags: what was sent last replaced the other.
+        if named.last().is_some_and(|last| last.number == part.number && last.etag != part.etag) {
+            named.pop();
+        }
+        named.push(part);
+    }
+    Ok(named)
 }
 
 fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
@@ -206,6 +215,20 @@ mod tests {
         let many = (1..=10_001).map(|number| part(Some(number), Some("a"))).collect();
         assert_eq!(parts_of(many).unwrap_err(), "MalformedXML");
         assert_eq!(named_parts(None).unwrap_err().code().as_str(), "MalformedXML");
+    }
+
+    #[test]
+    fn of_a_part_that_was_sent_twice_the_last_counts() {
+        let numbered = |parts: &[(i32, &str)]| {
+            let parts = parts.iter().map(|(number, etag)| part(Some(*number), Some(etag)));
+            let named = parts_of(parts.collect()).unwrap();
+            named.into_iter().map(|part| (part.number, part.etag)).collect::<Vec<_>>()
+        };
+        let pair = |number, etag: &str| (number, etag.to_owned());
+        assert_eq!(numbered(&[(1, "a"), (1, "b"), (2, "c")]), [pair(1, "b"), pair(2, "c")]);
+        // The same twice is no order.
+        assert_eq!(numbered(&[(1, "a"), (1, "a")]), [pair(1, "a"), pair(1, "a")]);
+        assert_eq!(numbered(&[(1, "a"), (2, "b"), (1, "c")]).len(), 3);
     }
 
     #[test]
