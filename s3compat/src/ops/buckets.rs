@@ -29,6 +29,15 @@ const TOKEN_SCOPE: &str = "";
 /// The region that S3 writes as none at all.
 pub(crate) const UNNAMED_REGION: &str = "us-east-1";
 
+/// A bucket's name may be the name of a host, so none of its labels begins or ends with a hyphen. At the
+/// name's own ends there is none anyway.
+fn check_labels(name: &str) -> S3Result<()> {
+    if name.contains(".-") || name.contains("-.") {
+        return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
+    }
+    Ok(())
+}
+
 /// What is set about a bucket from its beginning.
 fn settings_of_new(ownership: Option<ObjectOwnership>) -> S3Result<Settings> {
     let mut settings = Settings::default();
@@ -52,6 +61,7 @@ impl Operations {
         lenient(&mut request).refuse_conditions()?;
         let owner = owner(&request.extensions)?;
         let input = request.input;
+        check_labels(&input.bucket)?;
         self.check_location(input.create_bucket_configuration.as_ref())?;
         let policy = one(&request.headers, &STORAGE_POLICY)?.map(str::to_owned);
         let is_locked = input.object_lock_enabled_for_bucket == Some(true);

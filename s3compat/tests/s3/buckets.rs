@@ -31,7 +31,17 @@ async fn a_bucket_with_an_object_stays() {
 #[tokio::test]
 async fn names_keep_to_the_rules() {
     let world = World::new();
-    for name in ["ab", "Upper", "under_score", "192.168.0.1", "two..dots", "-dash", "xn--puny"] {
+    for name in [
+        "ab",
+        "Upper",
+        "under_score",
+        "192.168.0.1",
+        "two..dots",
+        "-dash",
+        "dot.-dash",
+        "dash-.dot",
+        "xn--puny",
+    ] {
         let made = world.call("PUT", &format!("/{name}")).send().await;
         made.refused(400, "InvalidBucketName");
     }
