@@ -70,6 +70,15 @@ CANNED = [
 ]
 
 
+def test_who_may_make_an_object_may_tag_it(red, nobody):
+    bucket = bucket_of(red, ACL="public-read-write")
+    nobody.put_object(Bucket=bucket, Key="k", Body=b"x", Tagging="a=1")
+    assert red.s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"] == [{"Key": "a", "Value": "1"}]
+    denied(nobody.put_object_tagging, Bucket=bucket, Key="k", Tagging={"TagSet": [{"Key": "a", "Value": "2"}]})
+    closed = bucket_of(red, ACL="public-read")
+    denied(nobody.put_object, Bucket=closed, Key="k", Body=b"x", Tagging="a=1")
+
+
 @pytest.mark.parametrize("name,more", CANNED)
 def test_canned_lists_are_told_with_groups_first(red, name, more):
     expected = [*more, (told(red), "FULL_CONTROL")]

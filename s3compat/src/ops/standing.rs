@@ -91,7 +91,11 @@ impl Standing {
 
     /// Whether there is anything that could let it do all of this, whatever the request says.
     pub(super) fn may_ever(&self, requester: &Requester, actions: &[Action]) -> bool {
-        let may = |action: &Action| self.grants(requester, *action) != Answer::No;
+        let is_new = actions.contains(&Action::PutObject);
+        let may = |action: &Action| {
+            (is_new && *action == Action::PutObjectTagging)
+                || self.grants(requester, *action) != Answer::No
+        };
         self.is_owner || self.policy.is_some() || actions.iter().all(may)
     }
 
@@ -106,13 +110,26 @@ impl Standing {
         if self.is_unreadable {
             return Answer::No;
         }
-        let verdict = self.policy.as_ref().map_or(Verdict::Undecided, |one| one.judge(question));
-        match verdict {
+        match self.judge(question) {
             Verdict::Deny => Answer::No,
             _ if self.is_closed && !self.is_owner => Answer::No,
             Verdict::Allow => Answer::Yes,
             Verdict::Undecided => self.grants(question.requester, question.action),
         }
+    }
+
+    /// Whether an object that is being made may have tags. Lists don't speak of tags: by one that lets
+    /// it make the object, it may, unless a policy denies it.
+    pub(super) fn lets_tag_new(&self, question: &Question<'_>) -> Answer {
+        let is_open = !self.is_unreadable
+            && (self.is_owner || !self.is_closed)
+            && question.action == Action::PutObjectTagging
+            && self.judge(question) == Verdict::Undecided;
+        if is_open { self.grants(question.requester, Action::PutObject) } else { Answer::No }
+    }
+
+    fn judge(&self, question: &Question<'_>) -> Verdict {
+        self.policy.as_ref().map_or(Verdict::Undecided, |one| one.judge(question))
     }
 
     /// What the lists say.

@@ -152,3 +152,27 @@ fn objects_are_their_writers_unless_the_bucket_says_otherwise() {
         }
     }
 }
+
+#[test]
+fn what_a_list_lets_be_made_may_have_tags_unless_a_policy_denies_it() {
+    let tags_new = |settings: Settings| {
+        let (requester, context) = (&Requester::Anonymous, &Context::default());
+        let action = Action::PutObjectTagging;
+        let question = Question { requester, action, resource: "bkt/k", context };
+        let standing = standing(requester, settings);
+        assert_eq!(standing.allows(&question), Answer::No, "it is the owner's of what is there");
+        let both = [Action::PutObject, action];
+        let is_let_in = standing.may_ever(requester, &both);
+        (standing.lets_tag_new(&question), is_let_in)
+    };
+    let everybody = Grantee::AllUsers;
+    let writable = || granting(&[(everybody.clone(), Permission::Write)]);
+    assert_eq!(tags_new(writable()), (Answer::Yes, true));
+    assert_eq!(tags_new(granting(&[(everybody.clone(), Permission::Read)])), (Answer::No, false));
+    assert_eq!(tags_new(with_policy(None)), (Answer::No, false));
+    let mut denying = writable();
+    let policy = r#"{"Statement": {"Effect": "Deny", "Principal": "*",
+        "Action": "s3:PutObjectTagging", "Resource": "arn:aws:s3:::bkt/*"}}"#;
+    denying.set(Setting::Policy, policy.into()).unwrap();
+    assert_eq!(tags_new(denying).0, Answer::No);
+}
