@@ -182,9 +182,24 @@ def test_a_list_of_a_missing_prefix_is_empty(s3, bucket):
 def test_tokens_and_markers_are_said_again(server, s3, listed):
     page = s3.list_objects_v2(Bucket=listed, ContinuationToken="", StartAfter="b")
     assert page["ContinuationToken"] == "" and page["StartAfter"] == "b"
-    reply = wire.request(server, "GET", f"/{listed}?encoding-type=url&delimiter=%2F&prefix=c%20&marker=%2B")
-    for part in (b"<Prefix>c%20</Prefix>", b"<Marker>%2B</Marker>", b"<Delimiter>/</Delimiter>"):
+    reply = wire.request(server, "GET", f"/{listed}?encoding-type=url&delimiter=%2F&prefix=c%2B&marker=%2B")
+    for part in (b"<Prefix>c%2B</Prefix>", b"<Marker>%2B</Marker>", b"<Delimiter>/</Delimiter>"):
         assert part in reply.body, reply.body
+
+
+def test_a_prefix_is_told_as_it_is_where_that_reads_the_same(s3, listed):
+    """botocore decodes all names of the first version's listings but this one."""
+    for prefix in ("\n", "a b", "<ü>"):
+        for call in (s3.list_objects, s3.list_objects_v2):
+            assert call(Bucket=listed, Prefix=prefix)["Prefix"] == prefix
+
+
+def test_any_order_is_one(server, s3, listed):
+    reply = wire.request(server, "GET", f"/{listed}?allow-unordered=true&max-keys=3")
+    assert reply.status == 200 and reply.body.count(b"<Key>") == 3
+    for version in ("", "&list-type=2"):
+        reply = wire.request(server, "GET", f"/{listed}?allow-unordered=true&delimiter=%2F{version}")
+        assert_refused(reply, 400, "InvalidArgument")
 
 
 def test_odd_delimiters(s3, listed):

@@ -194,6 +194,28 @@ def test_policies_that_do_not_allow_it(server, s3, bucket):
     refused(post(server, bucket, expired), 403, "AccessDenied")
 
 
+def test_a_field_that_may_be_anything_may_be_missing(server, s3, bucket):
+    policy = policy_of(usual(bucket, ["starts-with", "$x-amz-meta-a", ""]))
+    assert post(server, bucket, signed_v2(policy, key="foo")).status == 204
+
+
+def test_a_checksum_needs_no_condition(server, s3, bucket):
+    form = lambda text: signed_v2(policy_of(usual(bucket)), key="foo", **{"x-amz-checksum-sha256": text})
+    refused(post(server, bucket, form(checksum("sha256", b"other"))), 400, "BadDigest")
+    absent(s3, bucket, "foo")
+    assert post(server, bucket, form(checksum("sha256", b"bar"))).status == 204
+
+
+def test_a_redirect_may_lead_to_the_bucket(server, s3, bucket):
+    to = f"{server.endpoint}/{bucket}"
+    policy = policy_of(usual(bucket, {"success_action_redirect": to}))
+    reply = post(server, bucket, signed_v2(policy, key="foo", success_action_redirect=to))
+    assert reply.status == 303
+    target = reply.headers["location"].removeprefix(server.endpoint)
+    reply = wire.request(server, "GET", target)
+    assert reply.status == 200 and b"<Key>foo</Key>" in reply.body, reply.body
+
+
 @pytest.mark.parametrize("document", [
     {"conditions": [["starts-with", "$key", "foo"]]}, {"expiration": "2100-01-01T00:00:00Z"},
     {"EXPIRATION": "2100-01-01T00:00:00Z", "conditions": []}, {"expiration": "2100-01-01T00:00:00Z", "CONDITIONS": []},

@@ -1,8 +1,12 @@
 //! Headers that ask for what isn't there yet are refused, never ignored: a client that asked for
-//! encryption must not believe that it got it.
+//! encryption must not believe that it got it. What speaks of nothing that S3 has is passed over, as
+//! S3 does.
+
+mod subjects;
 
 use http::{HeaderMap, HeaderName};
 
+use self::subjects::may_matter;
 use crate::auth::{Refusal, single_header};
 
 /// `x-amz-*` headers that are understood, whatever they say.
@@ -32,6 +36,7 @@ const KNOWN: &[&str] = &[
     "x-amz-copy-source-server-side-encryption-customer-key-md5",
     "x-amz-date",
     "x-amz-decoded-content-length",
+    "x-amz-expected-bucket-owner",
     "x-amz-grant-full-control",
     "x-amz-grant-read",
     "x-amz-grant-read-acp",
@@ -54,6 +59,7 @@ const KNOWN: &[&str] = &[
     "x-amz-server-side-encryption-customer-algorithm",
     "x-amz-server-side-encryption-customer-key",
     "x-amz-server-side-encryption-customer-key-md5",
+    "x-amz-source-expected-bucket-owner",
     "x-amz-storage-class",
     "x-amz-tagging",
     "x-amz-tagging-directive",
@@ -78,6 +84,13 @@ const LISTED: &str = "x-amz-object-attributes";
 /// owns what others write into it, and whether its objects can be locked.
 const OF_NEW_BUCKETS: [&str; 3] =
     ["x-martlet-storage-policy", "x-amz-object-ownership", "x-amz-bucket-object-lock-enabled"];
+
+/// Says whose a bucket must be. It isn't asked where there is no bucket yet.
+const OF_OWNERS: [&str; 1] = ["x-amz-expected-bucket-owner"];
+const OWNERLESS: [&str; 2] = ["CreateBucket", "ListBuckets"];
+/// The same of the bucket that is copied from.
+const OF_SOURCES: [&str; 1] = ["x-amz-source-expected-bucket-owner"];
+const WITH_SOURCE: [&str; 2] = ["CopyObject", "UploadPartCopy"];
 
 /// Lock an object that is written.
 const OF_LOCKS: [&str; 3] = [
@@ -112,10 +125,12 @@ pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<()
     };
     let of_bucket = stray(&OF_NEW_BUCKETS, operation == "CreateBucket");
     let of_lock = stray(&OF_LOCKS, LOCKING.contains(&operation));
+    let of_owner = stray(&OF_OWNERS, !OWNERLESS.contains(&operation));
+    let of_source = stray(&OF_SOURCES, WITH_SOURCE.contains(&operation));
     let speaks_of_keys = |name: &&str| OF_KEYS.iter().any(|start| name.starts_with(start));
     let mut names = headers.keys().map(HeaderName::as_str);
     let of_keys = names.find(speaks_of_keys).filter(|_| !WITH_KEYS.contains(&operation));
-    match of_bucket.or(of_lock).or(of_keys) {
+    match of_bucket.or(of_lock).or(of_owner).or(of_source).or(of_keys) {
         Some(name) => Err(Refusal::not_implemented(name)),
         None => Ok(()),
     }
@@ -142,7 +157,8 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
         let is_known = |given: &[u8]| {
             KNOWN_VALUES.iter().any(|(known, value)| *known == name && value.as_bytes() == given)
         };
-        if !headers.get_all(name).iter().all(|given| is_known(given.as_bytes())) {
+        let is_meant = || headers.get_all(name).iter().all(|given| is_known(given.as_bytes()));
+        if may_matter(name) && !is_meant() {
             return Err(Refusal::not_implemented(name));
         }
     }
@@ -175,9 +191,9 @@ mod tests {
             ("x-amz-bucket-object-lock-token", "t"),
             ("x-amz-mfa", "1 2"),
             ("x-amz-api-version", "1970-01-01"),
-            ("x-amz-expected-bucket-owner", "123"),
+            ("x-amz-expected-object-owner", "123"),
             ("x-amz-write-offset-bytes", "1"),
-            ("x-amz-something-new", "1"),
+            ("x-amz-object-something-new", "1"),
         ] {
             assert_eq!(check_one(name, value), Err(Code::NotImplemented), "{name}");
         }
@@ -194,6 +210,8 @@ mod tests {
             ("x-amz-tagging", "a=b"),
             ("x-amz-server-side-encryption", "AES256"),
             ("x-amz-storage-class", "STANDARD"),
+            ("x-amz-foo", "bar"),
+            ("x-amz-foo-acl", "bar"),
             ("authorization", "AWS4"),
             ("x-custom", "1"),
         ] {
@@ -226,6 +244,23 @@ mod tests {
                 assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
             }
         }
+    }
+
+    #[test]
+    fn owners_are_expected_of_buckets_that_there_are() {
+        let check = |operation: &str, name: &'static str| {
+            let headers = HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("1"),
+            )]);
+            check_operation(operation, &headers).map_err(|refusal| refusal.code)
+        };
+        assert_eq!(check("HeadBucket", OF_OWNERS[0]), Ok(()));
+        assert_eq!(check("CopyObject", OF_SOURCES[0]), Ok(()));
+        for operation in OWNERLESS {
+            assert_eq!(check(operation, OF_OWNERS[0]), Err(Code::NotImplemented), "{operation}");
+        }
+        assert_eq!(check("PutObject", OF_SOURCES[0]), Err(Code::NotImplemented));
     }
 
     #[test]

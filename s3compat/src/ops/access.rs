@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use martlet_protocol::Clock;
 use martlet_proxy::{Guard, ObjectStore};
 use s3s::access::{S3Access, S3AccessContext};
@@ -21,7 +22,7 @@ use super::rights::Rights;
 use super::session;
 use super::standing::Standing;
 use crate::access::{Action, Case, Context, Requester, Scope, actions};
-use crate::auth::Identity;
+use crate::auth::{Identity, Who};
 use crate::door::Operation;
 use crate::errors::s3_error;
 use crate::lock;
@@ -40,6 +41,9 @@ impl S3Auth for NoSecrets {
 const JUDGED_BY_BODY: [&str; 3] = ["PutObjectLegalHold", "PutObjectRetention", "PutObjectTagging"];
 /// Names the source of a copy.
 const COPY_SOURCE: &str = "x-amz-copy-source";
+/// Says whose the bucket must be, and whose that which is copied from.
+const EXPECTED_OWNER: &str = "x-amz-expected-bucket-owner";
+const EXPECTED_SOURCE_OWNER: &str = "x-amz-source-expected-bucket-owner";
 
 /// Asks for the identity that the door found, and what the bucket lets it do.
 pub(crate) struct ByPolicy {
@@ -62,6 +66,9 @@ impl S3Access for ByPolicy {
         let requester = requester(context)?;
         let store = session(context.extensions_mut(), &self.store);
         let found = store.bucket(&bucket).await.map_err(s3_error)?;
+        let expected = |name| Expected::of(context.headers(), name);
+        let of_source = expected(EXPECTED_SOURCE_OWNER);
+        expected(EXPECTED_OWNER).check(&requester, &found.owner)?;
         let standing = Standing::of(&requester, &bucket, &found);
         if standing.is_shut_out() {
             return Err(denied());
@@ -86,7 +93,7 @@ impl S3Access for ByPolicy {
         let mut known = asked.context(self.clock.now_ms())?;
         asked::add_requester(&mut known, &requester);
         asked::add_extensions(&mut known, context.extensions_mut());
-        let rights = Rights::new(store, requester, standing, known);
+        let rights = Rights::new(store, requester, standing, known).expecting(of_source);
         let is_by_key = actions.iter().any(|action| action.scope() == Scope::Object);
         let guard = match key {
             _ if JUDGED_BY_BODY.contains(&operation.as_str()) => None,
@@ -134,6 +141,33 @@ impl S3Access for ByPolicy {
         let tags = tags.filter_map(|tag| Some((tag.key.as_deref()?, tag.value.as_deref()?)));
         rights.with_tags(tags).check(&actions, Some(&request.input.key)).await
     }
+}
+
+/// The account that a bucket must be owned by, where a request says so.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Expected(Option<Box<[u8]>>);
+
+impl Expected {
+    fn of(headers: &HeaderMap, name: &str) -> Self {
+        Self(headers.get(name).map(|value| value.as_bytes().into()))
+    }
+
+    /// Refuses another owner than the one that is meant: by its canonical id or, where it is its owner
+    /// itself that asks, by its name.
+    pub(super) fn check(&self, requester: &Requester, owner: &str) -> S3Result<()> {
+        let Some(expected) = &self.0 else { return Ok(()) };
+        let is_own = |who: &Who| *who.canonical_id == *owner && is_text(expected, &who.account);
+        let is_met = match requester {
+            _ if is_text(expected, owner) => true,
+            Requester::Anonymous => false,
+            Requester::User(who) => is_own(who),
+        };
+        if is_met { Ok(()) } else { Err(denied()) }
+    }
+}
+
+fn is_text(bytes: &[u8], text: &str) -> bool {
+    bytes == text.as_bytes()
 }
 
 /// The actions of a request whose body is read.
@@ -191,4 +225,30 @@ pub(super) async fn conceal<T>(rights: Option<Rights>, outcome: S3Result<T>) -> 
 /// 403.
 pub(super) fn denied() -> S3Error {
     s3_error!(AccessDenied, "Access Denied")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn an_owner_is_expected_by_its_id_and_by_itself_by_its_name() {
+        let check = |expected: &'static str, requester: &Requester| {
+            let headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static(EXPECTED_OWNER),
+                HeaderValue::from_static(expected),
+            )]);
+            Expected::of(&headers, EXPECTED_OWNER).check(requester, "c0ffee").is_ok()
+        };
+        let alice =
+            Requester::User(Arc::new(Who { canonical_id: "c0ffee".into(), ..Who::named("alice") }));
+        let bob = Requester::named("bob");
+        assert!(check("c0ffee", &alice) && check("alice", &alice));
+        assert!(check("c0ffee", &bob) && !check("alice", &bob) && !check("bob", &bob));
+        assert!(check("c0ffee", &Requester::Anonymous) && !check("", &Requester::Anonymous));
+        assert!(!check("c0ffeefoo", &alice) && !check("123456789012", &alice));
+        assert!(Expected::default().check(&bob, "c0ffee").is_ok(), "nobody is expected");
+    }
 }

@@ -41,6 +41,17 @@ impl Encoding {
         }
     }
 
+    /// A name in this form that is encoded only where it must be: where it would read otherwise once
+    /// decoded, or can't stand in XML. Some clients decode all names of a listing but its prefix.
+    pub(super) fn write_sparingly(self, name: String) -> String {
+        let is_itself = |char: char| match char {
+            '%' | '+' => false,
+            '\t' | '\n' => true,
+            other => !other.is_control() && !matches!(other, '\u{fffe}' | '\u{ffff}'),
+        };
+        if name.chars().all(is_itself) { name } else { self.write(name) }
+    }
+
     /// What the reply says of it.
     pub(super) fn wire(self) -> Option<EncodingType> {
         (self == Self::Url).then(|| EncodingType::from_static(EncodingType::URL))
@@ -63,6 +74,18 @@ mod tests {
         assert_eq!(write("a b+c%d"), "a%20b%2Bc%25d");
         assert_eq!(write("ü\n*"), "%C3%BC%0A%2A");
         assert_eq!(Encoding::Plain.write("a b".to_owned()), "a b");
+    }
+
+    #[test]
+    fn what_reads_the_same_once_decoded_may_stay_as_it_is() {
+        let write = |name: &str| Encoding::Url.write_sparingly(name.to_owned());
+        for name in ["", "a b/ü", "\n", "a\tb", "<&>"] {
+            assert_eq!(write(name), name);
+        }
+        assert_eq!(write("a b+c"), "a%20b%2Bc");
+        assert_eq!(write("a%d"), "a%25d");
+        assert_eq!(write("\r\u{1}"), "%0D%01");
+        assert_eq!(Encoding::Plain.write_sparingly("a%d".to_owned()), "a%d");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! ListObjects, in both versions.
 
+use http::Uri;
 use martlet_protocol::entry::Object as Stored;
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{ListObjects, ObjectPage};
@@ -7,12 +8,13 @@ use s3s::dto::{
     CommonPrefix, ListObjectsInput, ListObjectsOutput, ListObjectsV2Input, ListObjectsV2Output,
     Object, Owner,
 };
-use s3s::{S3Request, S3Response, S3Result};
+use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::acl::Owners;
 use super::encoding::Encoding;
 use super::{Operations, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
+use crate::auth::Query;
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 
@@ -45,6 +47,7 @@ impl Operations {
         let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
         let prefix = input.prefix.unwrap_or_default();
         let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+        check_order(&request.uri, delimiter.as_deref())?;
         let marker = input.marker.unwrap_or_default();
         let listed = self
             .listing(Asked {
@@ -61,7 +64,7 @@ impl Operations {
         let next_marker = listed.next.clone().filter(|_| delimiter.is_some());
         Ok(S3Response::new(ListObjectsOutput {
             name: Some(input.bucket),
-            prefix: Some(encoding.write(prefix)),
+            prefix: Some(encoding.write_sparingly(prefix)),
             marker: Some(encoding.write(marker)),
             max_keys: Some(wire_count(limit)),
             is_truncated: Some(listed.next.is_some()),
@@ -83,6 +86,7 @@ impl Operations {
         let limit = limit(input.max_keys, LIST_KEYS_MAX, "max-keys")?;
         let prefix = input.prefix.unwrap_or_default();
         let delimiter = input.delimiter.filter(|delimiter| !delimiter.is_empty());
+        check_order(&request.uri, delimiter.as_deref())?;
         let start_after = input.start_after.filter(|start| !start.is_empty());
         let after = match input.continuation_token.as_deref() {
             None | Some("") => start_after.clone(),
@@ -144,6 +148,16 @@ impl Operations {
             .collect();
         Ok(Listed { contents, common_prefixes, next })
     }
+}
+
+/// Who allows any order is given the one that there is. Without an order there are no common prefixes.
+fn check_order(uri: &Uri, delimiter: Option<&str>) -> S3Result<()> {
+    let query = Query::parse(uri.query().unwrap_or_default())?;
+    let is_any = query.get("allow-unordered").is_some_and(|any| any.eq_ignore_ascii_case("true"));
+    if is_any && delimiter.is_some() {
+        return Err(s3_error!(InvalidArgument, "allow-unordered can't go with a delimiter"));
+    }
+    Ok(())
 }
 
 fn wire_object(key: String, object: &Stored, owner: Option<Owner>) -> Object {

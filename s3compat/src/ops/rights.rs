@@ -7,7 +7,7 @@ use martlet_protocol::lock::Bypass;
 use martlet_proxy::{Error, Guard, ObjectName, ReadConditions, Selection, Session};
 use s3s::S3Result;
 
-use super::access::denied;
+use super::access::{Expected, denied};
 use super::guard::ByList;
 use super::standing::{Answer, Standing};
 use crate::access::{Action, Context, Question, Requester, Scope};
@@ -20,6 +20,8 @@ pub(crate) struct Rights {
     requester: Arc<Requester>,
     standing: Arc<Standing>,
     context: Context,
+    /// Whose the bucket must be that is copied from.
+    source_owner: Expected,
     /// Whether the object has the last word.
     pub(super) is_guarded: bool,
 }
@@ -32,7 +34,13 @@ impl Rights {
         context: Context,
     ) -> Self {
         let (requester, standing) = (Arc::new(requester), Arc::new(standing));
-        Self { store, requester, standing, context, is_guarded: false }
+        let source_owner = Expected::default();
+        Self { store, requester, standing, context, source_owner, is_guarded: false }
+    }
+
+    /// The same where what is copied from must be somebody's in particular.
+    pub(super) fn expecting(self, source_owner: Expected) -> Self {
+        Self { source_owner, ..self }
     }
 
     /// Who asks.
@@ -125,6 +133,7 @@ impl Rights {
             Some(_) => (Action::GetObjectVersion, Action::GetObjectVersionTagging),
         };
         let found = self.store.bucket(bucket).await.map_err(s3_error)?;
+        self.source_owner.check(&self.requester, &found.owner)?;
         let standing = Arc::new(Standing::of(&self.requester, bucket, &found));
         let open = self.undecided(&standing, &[read], Some(key)).await?;
         let guard = self.guard_of(&standing, &open);
@@ -205,8 +214,10 @@ impl Rights {
             if !requester.has_role_for(action) {
                 return Answer::No;
             }
-            match standing.allows(&Question { requester, action, resource, context }) {
+            let question = Question { requester, action, resource, context };
+            match standing.allows(&question) {
                 Answer::ByObject if is_new => Answer::Yes,
+                Answer::No if is_new => standing.lets_tag_new(&question),
                 answer => answer,
             }
         };
