@@ -14,8 +14,21 @@ INSTALL_S = 1800
 # In the order in which they run; the largest download comes last.
 CLIENTS = [
     "boto3", "awscli", "s3cmd", "rclone", "s3fs", "pyarrow", "minio", "obstore", "aws-sdk-js",
-    "s3torchconnector",
+    "opendal", "s4cmd", "tensorstore", "zarr", "deltalake", "duckdb", "datasets",
+    "restic", "s3fs-fuse", "browser",
+    "s3torchconnector", "torch-fsspec", "webdataset", "mosaicml-streaming", "litdata", "runai-model-streamer",
 ]
+
+# All that needs torch shares one environment: torch alone takes 5 GB.
+TORCH = "s3torchconnector"
+SHARED = dict.fromkeys(CLIENTS[CLIENTS.index(TORCH):], TORCH)
+
+# What comes from Debian: a command of it, and the packages that hold it.
+DEBIAN = {
+    "restic": ("restic", ["restic"]),
+    "s3fs-fuse": ("s3fs", ["s3fs", "fuse3"]),
+    "browser": ("chromium", ["chromium"]),
+}
 
 
 class Unprepared(Exception):
@@ -27,22 +40,35 @@ def prepare(name):
     makes its round trips."""
     make = node if name == "aws-sdk-js" else python
     try:
+        if name in DEBIAN:
+            debian(*DEBIAN[name])
         return make(name)
     except (subprocess.SubprocessError, OSError) as error:
         words = getattr(error, "stderr", None) or str(error)
         raise Unprepared(str(words).strip()[-1500:]) from error
 
 
+def debian(command, packages):
+    if not shutil.which(command):
+        sudo = [] if os.geteuid() == 0 else ["sudo"]
+        call([*sudo, "apt-get", "update", "-qq"])
+        call([*sudo, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
+
+
 def python(name):
-    wanted, folder = HERE / f"requirements/{name}.txt", CACHE / name
+    shared = SHARED.get(name, name)
+    script = HERE / "roundtrips" / f"with_{name.replace('-', '_')}.py"
+    wanted, folder = HERE / f"requirements/{shared}.txt", CACHE / shared
     interpreter, installed = folder / "bin/python", folder / ".installed"
+    if not wanted.exists():
+        return [sys.executable, "-B", str(script)]
     if not same(wanted, installed):
         remade(folder)
         call([sys.executable, "-m", "venv", str(folder)])
         call([str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
               "-r", str(wanted)])
         shutil.copy(wanted, installed)
-    return [str(interpreter), "-B", str(HERE / "roundtrips" / f"with_{name}.py")]
+    return [str(interpreter), "-B", str(script)]
 
 
 def node(name):

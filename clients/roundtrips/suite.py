@@ -27,6 +27,7 @@ import random
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 MIB = 1 << 20
@@ -41,23 +42,27 @@ ODD_KEYS = ["odd/" + name for name in [*ODD_NAMES, "k" * 1020, "ü" * 510]]
 
 def main(client):
     """Makes all round trips; the last line tells which."""
-    seed = int(os.environ.get("MARTLET_SEED") or time.time_ns() % 1_000_000)
-    print(f"seed {seed}", flush=True)
-    rng = random.Random(seed)
     left_out = dict(getattr(client, "without", {}))
-    done = []
-    for name, step in STEPS:
-        if name in left_out:
-            continue
-        begun = time.monotonic()
-        step(client, rng)
-        print(f"{name}: {time.monotonic() - begun:.2f} s", flush=True)
-        done.append(name)
-    summary = ", ".join(done)
+    steps = [(name, partial(step, client)) for name, step in STEPS if name not in left_out]
+    summary = ", ".join(run(steps))
     for name, why in left_out.items():
         summary += f"; without {name}: {why}"
     print(summary)
     sys.exit(0)
+
+
+def run(steps):
+    """Takes steps, which are a name and a function of a generator of numbers; the names of those done."""
+    seed = int(os.environ.get("MARTLET_SEED") or time.time_ns() % 1_000_000)
+    print(f"seed {seed}", flush=True)
+    rng = random.Random(seed)
+    done = []
+    for name, step in steps:
+        begun = time.monotonic()
+        step(rng)
+        print(f"{name}: {time.monotonic() - begun:.2f} s", flush=True)
+        done.append(name)
+    return done
 
 
 def begin(client, _):
