@@ -16,7 +16,7 @@ CLIENTS = [
     "boto3", "awscli", "s3cmd", "rclone", "s3fs", "pyarrow", "minio", "obstore", "aws-sdk-js",
     "opendal", "s4cmd", "tensorstore", "zarr", "deltalake", "duckdb", "datasets",
     "restic", "s3fs-fuse", "browser",
-    "s3torchconnector", "torch-fsspec", "webdataset", "mosaicml-streaming", "litdata", "runai-model-streamer",
+    "s3torchconnector", "torch-dcp", "webdataset", "mosaicml-streaming", "litdata", "runai-model-streamer",
 ]
 
 # All that needs torch shares one environment: torch alone takes 5 GB.

@@ -1,4 +1,4 @@
-"""Runs the round trips of the clients named, one after the other, against one fresh server.
+"""Runs the round trips of the clients named, one after the other, against a fresh server.
 
 One line for each client, and a closing line; the exit code is 0 only if every client passed. What a
 client printed is shown when it failed. Clients live in environments of their own, kept between runs.
@@ -17,9 +17,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests/s3"))
 
 import environments  # noqa: E402
+import tls  # noqa: E402
 from harness import server as harness  # noqa: E402
 
 CLIENT_S = 600
+# Clients that can't be told to speak plain HTTP.
+OVER_TLS = {"litdata"}
 
 
 def main(names):
@@ -33,10 +36,24 @@ def main(names):
         return 2
     names = names or list(environments.CLIENTS)
     folder = Path(tempfile.mkdtemp(prefix="martlet-clients-"))
-    server = harness.Server(folder)
     passed = 0
-    # Ended from outside, the server and the folder still have to go.
+    # Ended from outside, the servers and the folder still have to go.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        for over_tls in (False, True):
+            passed += with_server([name for name in names if (name in OVER_TLS) == over_tls], over_tls, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"clients: {passed} passed, {len(names) - passed} failed")
+    return 0 if passed == len(names) else 1
+
+
+def with_server(names, over_tls, folder):
+    """How many clients passed; they share one server."""
+    if not names:
+        return 0
+    server = tls.Server(folder / "tls") if over_tls else harness.Server(folder / "plain")
+    passed = 0
     try:
         server.start()
         for name in names:
@@ -47,9 +64,7 @@ def main(names):
             passed = min(passed, len(names) - 1)
     finally:
         server.kill()
-        shutil.rmtree(folder, ignore_errors=True)
-    print(f"clients: {passed} passed, {len(names) - passed} failed")
-    return 0 if passed == len(names) else 1
+    return passed
 
 
 def run(name, server, folder):
@@ -112,6 +127,7 @@ def environment(name, server, work):
         "AWS_REGION": harness.REGION,
         "AWS_DEFAULT_REGION": harness.REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
+        **getattr(server, "trusted", {}),
         # A proxy, where there is one, does not know this machine's loopback addresses.
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
