@@ -95,6 +95,7 @@ impl Runner {
             stop: self.stop.subscribe(),
             status,
             last_step: Instant::now(),
+            warned: false,
         };
         let told = self.statuses[self.statuses.len() - 1].clone();
         self.tasks.spawn(async move {
@@ -128,6 +129,8 @@ struct Run {
     stop: watch::Receiver<bool>,
     status: Arc<Mutex<WorkerStatus>>,
     last_step: Instant,
+    /// Whether the failures in a row that it is in the middle of were told as a warning.
+    warned: bool,
 }
 
 impl Run {
@@ -185,6 +188,7 @@ impl Run {
         status.steps += 1;
         status.totals.add(progress);
         status.error = None;
+        self.warned = false;
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let now = progress.items as f64 / elapsed;
         let weight = 1.0 - (-elapsed / RATE_SECONDS).exp();
@@ -195,8 +199,13 @@ impl Run {
     fn note_failure(&mut self, error: &martlet_protocol::Error) {
         let mut status = self.status.lock();
         status.failures += 1;
-        if status.error.is_none() {
+        // Whoever met a newer term knows it from then on, and goes by it when it tries again.
+        let is_behind = error.newer_term().is_some() && status.error.is_none();
+        if is_behind {
+            tracing::info!(worker = status.name, %error, "a background step is taken again");
+        } else if !self.warned {
             tracing::warn!(worker = status.name, %error, "a background step failed and is tried again");
+            self.warned = true;
         }
         status.error = Some(error.to_string());
     }
@@ -314,6 +323,29 @@ mod tests {
         let status = run_for(fast(), Arc::default(), worker).await;
         assert_eq!((status.steps, status.failures), (0, 1));
         assert_eq!(status.error.as_deref(), Some("not today"));
+    }
+
+    #[test]
+    fn meeting_a_newer_term_is_told_only_when_it_is_met_again() {
+        let mut run = Run {
+            worker: Box::new(Panicking),
+            pace: fast(),
+            foreground: Arc::default(),
+            stop: watch::channel(false).1,
+            status: Arc::default(),
+            last_step: Instant::now(),
+            warned: false,
+        };
+        let behind = Error::outdated(martlet_protocol::Term(4));
+        run.note_failure(&behind);
+        assert!(!run.warned, "it goes by the newer term in its next step");
+        run.note_failure(&behind);
+        assert!(run.warned, "it did not learn");
+        run.note(&Progress::default());
+        assert!(!run.warned);
+        run.note_failure(&Error::unavailable("not today"));
+        assert!(run.warned);
+        assert_eq!(run.status.lock().failures, 3);
     }
 
     #[test]
