@@ -28,6 +28,8 @@ DEBIAN = {
     "restic": ("restic", ["restic"]),
     "s3fs-fuse": ("s3fs", ["s3fs", "fuse3"]),
     "browser": ("chromium", ["chromium"]),
+    "webdataset": ("curl", ["curl"]),
+    "litdata": ("openssl", ["openssl"]),
 }
 
 
@@ -40,16 +42,17 @@ def prepare(name):
     makes its round trips."""
     make = node if name == "aws-sdk-js" else python
     try:
-        if name in DEBIAN:
-            debian(*DEBIAN[name])
+        prepare_system(name)
         return make(name)
     except (subprocess.SubprocessError, OSError) as error:
         words = getattr(error, "stderr", None) or str(error)
         raise Unprepared(str(words).strip()[-1500:]) from error
 
 
-def debian(command, packages):
-    if not shutil.which(command):
+def prepare_system(name):
+    """Installs what a client needs of the system's packages."""
+    command, packages = DEBIAN.get(name, (None, []))
+    if command and not shutil.which(command):
         sudo = [] if os.geteuid() == 0 else ["sudo"]
         call([*sudo, "apt-get", "update", "-qq"])
         call([*sudo, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])

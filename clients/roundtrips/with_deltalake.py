@@ -78,16 +78,20 @@ def commits_at_once(_):
     # Each version is one object of the log, with the one file that its commit added.
     logs = [key for key in bare.keys("race/_delta_log/") if key.endswith(".json")]
     suite.same(len(logs), WRITERS * COMMITS + 1, "objects of the log")
-    added = [line["add"]["path"] for key in logs for line in map(json.loads, bare.get(key).splitlines()) if "add" in line]
+    added = [line["add"]["path"] for key in logs for line in lines(key) if "add" in line]
     suite.same(len(set(added)), WRITERS * COMMITS + 1, "files in the log")
+
+
+def lines(log):
+    return [json.loads(line) for line in bare.get(log).splitlines()]
 
 
 def tables_made_at_once(_):
     """Whoever finds the place taken commits after it, or is told: nobody's words are overwritten."""
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
         made = [name for name in pool.map(make, range(4)) if name]
-    logs = [bare.get(key) for key in bare.keys("race-made/_delta_log/")]
-    names = [line["metaData"]["name"] for log in logs for line in map(json.loads, log.splitlines()) if "metaData" in line]
+    logs = bare.keys("race-made/_delta_log/")
+    names = [line["metaData"]["name"] for key in logs for line in lines(key) if "metaData" in line]
     suite.same(sorted(names), sorted(made), "tables in the log")
     suite.same(DeltaTable(f"{RACE}-made", storage_options=DELTA).version(), len(made) - 1, "the version")
 

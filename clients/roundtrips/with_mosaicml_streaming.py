@@ -19,8 +19,8 @@ COLUMNS = {"n": "int", "bytes": "bytes", "numbers": "ndarray:float32:16", "words
 
 
 def write(name, rng, **how):
-    made = []
-    with MDSWriter(out=(str(new_path()), f"s3://{bare.BUCKET}/{name}"), columns=COLUMNS, size_limit=1 << 20, **how) as out:
+    made, out = [], (str(new_path()), f"s3://{bare.BUCKET}/{name}")
+    with MDSWriter(out=out, columns=COLUMNS, size_limit=1 << 20, **how) as out:
         for n in range(SAMPLES):
             made.append({"n": n, "bytes": rng.randbytes(2_000), "words": f"words {n}",
                          "numbers": np.full(16, rng.random(), np.float32)})

@@ -47,10 +47,14 @@ def backup(rng):
     suite.same(bare.keys("backups/data/"), packs, "packs after a backup of nothing new")
 
 
+def dump(at, body):
+    restic("backup", "--stdin", "--stdin-filename", f"dump-{at}", data=body)
+
+
 def backups_at_once(rng):
     bodies = [rng.randbytes(3 * suite.MIB) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda at: restic("backup", "--stdin", "--stdin-filename", f"dump-{at}", data=bodies[at]), range(4)))
+        list(pool.map(dump, range(4), bodies))
     for at, body in enumerate(bodies):
         suite.same(restic("dump", "--path", f"/dump-{at}", "latest", f"/dump-{at}"), body, f"dump {at}")
 
@@ -75,7 +79,7 @@ def forget_and_prune(rng):
     assert len(bare.keys("backups/data/")) < before
     suite.same(len(snapshots()), 5, "snapshots")
     restic("check", "--read-data")
-    suite.same([key for key in bare.keys("backups/locks/")], [], "locks")
+    suite.same(bare.keys("backups/locks/"), [], "locks")
 
 
 tasks.main(init, backup, backups_at_once, check, restore, forget_and_prune)

@@ -18,6 +18,9 @@ SAMPLES = 600
 SHARDS = "shards/made-{000000..000003}.tar"
 # What takes the place of `aws s3 cp`: it streams between a key and its own pipe.
 COPY = f"{sys.executable} -B {Path(__file__).resolve().parent}/copy_s3fs.py"
+PIPE = f"pipe:{COPY} s3://{bare.BUCKET}/{SHARDS} -"
+# The bytes of what was sent.
+MADE = {}
 
 
 def sample(rng, at):
@@ -25,16 +28,13 @@ def sample(rng, at):
 
 
 def sent(rng):
-    made = {}
-    with wds.ShardWriter(f"pipe:{COPY} - s3://{bare.BUCKET}/shards/made-%06d.tar", maxcount=SAMPLES // 4, verbose=0) as out:
+    where = f"pipe:{COPY} - s3://{bare.BUCKET}/shards/made-%06d.tar"
+    with wds.ShardWriter(where, maxcount=SAMPLES // 4, verbose=0) as out:
         for at in range(SAMPLES):
-            made[at] = sample(rng, at)
-            out.write(made[at])
+            made = sample(rng, at)
+            MADE[made["__key__"]] = made["bin"]
+            out.write(made)
     suite.same(bare.keys("shards/"), [f"shards/made-{at:06}.tar" for at in range(4)], "shards")
-    MADE.update({made[at]["__key__"]: made[at]["bin"] for at in made})
-
-
-MADE = {}
 
 
 def read(urls, **how):
@@ -46,27 +46,26 @@ def read(urls, **how):
 
 
 def read_through_pipes(_):
-    assert read(f"pipe:{COPY} s3://{bare.BUCKET}/{SHARDS} -") == MADE
+    assert read(PIPE) == MADE
 
 
 def read_by_presigned_urls(_):
-    urls = ["pipe:curl -s -f '" + os.environ["MARTLET_ENDPOINT"]
-            + Signer().presign("GET", f"/{bare.BUCKET}/{key}", os.environ["MARTLET_HOST"]) + "'" for key in bare.keys("shards/")]
-    assert read(urls) == MADE
+    signed = [Signer().presign("GET", f"/{bare.BUCKET}/{key}", os.environ["MARTLET_HOST"])
+              for key in bare.keys("shards/")]
+    assert read([f"pipe:curl -s -f '{os.environ['MARTLET_ENDPOINT']}{target}'" for target in signed]) == MADE
 
 
 def kept_in_a_cache(_):
     cache = new_path()
     cache.mkdir()
-    urls = f"pipe:{COPY} s3://{bare.BUCKET}/{SHARDS} -"
     for _ in range(2):
-        assert read(urls, cache_dir=str(cache)) == MADE
+        assert read(PIPE, cache_dir=str(cache)) == MADE
 
 
 def several_workers(_):
-    pipe = f"pipe:{COPY} s3://{bare.BUCKET}/{SHARDS} -"
-    shards = wds.WebDataset(pipe, shardshuffle=4, nodesplitter=wds.split_by_node).shuffle(50).decode().to_tuple("__key__", "bin")
-    loader = torch.utils.data.DataLoader(shards, batch_size=None, num_workers=2)
+    shards = wds.WebDataset(PIPE, shardshuffle=4, nodesplitter=wds.split_by_node)
+    samples = shards.shuffle(50).decode().to_tuple("__key__", "bin")
+    loader = torch.utils.data.DataLoader(samples, batch_size=None, num_workers=2)
     assert dict(loader) == MADE
 
 
