@@ -21,7 +21,7 @@ class Mounted:
     def make_bucket(self):
         bare.make_bucket()
         MOUNT.mkdir()
-        mount()
+        self.daemon = mount()
 
     def put(self, key, data):
         path = MOUNT / key
@@ -95,7 +95,8 @@ class Mounted:
             suite.same(error.errno, errno.ENOTEMPTY, "an error")
 
     def remove_bucket(self):
-        unmount()
+        subprocess.run(["fusermount3", "-u", str(MOUNT)], check=True, timeout=READY_S)
+        suite.same(self.daemon.wait(READY_S), 0, "its exit code")
         suite.same((bare.keys(), bare.uploads()), ([], []), "what was left in the bucket")
         bare.remove_bucket()
 
@@ -107,15 +108,13 @@ def mount():
     options = [f"passwd_file={secrets}", f"url={os.environ['MARTLET_ENDPOINT']}", "use_path_request_style",
                f"endpoint={os.environ['AWS_REGION']}", "multipart_size=8", "singlepart_copy_limit=8",
                "stat_cache_expire=1"]
-    subprocess.run(["s3fs", bare.BUCKET, str(MOUNT), "-o", ",".join(options)], check=True, timeout=READY_S)
+    # In the foreground, so that whoever ends this process and its children ends it too.
+    daemon = subprocess.Popen(["s3fs", bare.BUCKET, str(MOUNT), "-f", "-o", ",".join(options)])
     deadline = time.monotonic() + READY_S
     while not os.path.ismount(MOUNT):
-        assert time.monotonic() < deadline, "it was not mounted"
+        assert daemon.poll() is None and time.monotonic() < deadline, "it was not mounted"
         time.sleep(0.05)
-
-
-def unmount():
-    subprocess.run(["fusermount3", "-u", str(MOUNT)], check=True, timeout=READY_S)
+    return daemon
 
 
 try:
