@@ -17,10 +17,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests/s3"))
 
-import cluster  # noqa: E402
 import environments  # noqa: E402
 import tls  # noqa: E402
 from harness import server as harness  # noqa: E402
+from harness.cluster import Cluster  # noqa: E402
 
 CLIENT_S = 600
 # Clients that can't be told to speak plain HTTP.
@@ -31,7 +31,7 @@ def main(names):
     if names == ["--list"]:
         print("\n".join(environments.CLIENTS))
         return 0
-    plain = cluster.Server if "--cluster" in names else harness.Server
+    plain = Cluster if "--cluster" in names else harness.Server
     names = [name for name in names if name != "--cluster"]
     unknown = sorted(set(names) - set(environments.CLIENTS))
     if unknown:

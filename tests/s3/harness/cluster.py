@@ -26,6 +26,7 @@ class Cluster(harness.Served):
         self.proxies = []
 
     def start(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
         port, = harness.free_ports(1)
         command = [str(harness.binary()), "cluster", "up", "--data-dir", str(self.folder / "c"),
                    "--nodes", "3", "--devices-per-node", "1", "--proxies", "2",
@@ -63,7 +64,12 @@ class Cluster(harness.Served):
 
     def logs(self):
         """Of all its processes."""
-        return [self.folder / "log", *(self.folder / "c").glob("*/log")]
+        return [self.folder / "log", *sorted((self.folder / "c").glob("*/log"))]
+
+    def log(self):
+        """What all of them wrote, the end of each."""
+        ends = ((log.parent.name, log.read_text(errors="replace")[-2000:]) for log in self.logs())
+        return "\n".join(f"{name}:\n{end}" for name, end in ends)
 
     def kill(self):
         """The end, in good order all the same: what it started would outlive it."""
