@@ -6,6 +6,7 @@
 //!   │   └── user/TENANT/NAME                  less than the whole tenant
 //!   │          ▲
 //! key/ACCESS-KEY                              the secret, sealed
+//! role/TENANT/NAME                            what somebody may be for a while
 //! ```
 //!
 //! Each is a document in a register of its own in the root bucket, replicated as every register is,
@@ -13,7 +14,7 @@
 //! drawn anew at each creation: what was left behind by a tenant or user of the same name opens nothing.
 //!
 //! * [`records`]: the documents; [`documents`]: how they are kept; [`desk`]: what operators ask for.
-//! * [`holder`]: whom an access key speaks for; [`cache`]: those who asked of late.
+//! * [`holder`]: whom an access key speaks for; [`cache`]: those who asked of late; [`roles`]: what they may be.
 //! * [`vault`]: how secrets lie in the registers.
 //!
 //! Invariants:
@@ -27,11 +28,13 @@ mod desk;
 mod documents;
 mod holder;
 mod records;
+mod roles;
 mod vault;
 
-pub use cache::KeyCache;
-pub use desk::{Accounts, Listed, NewKey, NewUser};
+pub use cache::{KeyCache, Known};
+pub use desk::{Accounts, Listed, NewKey, NewRole, NewUser, RoleChange};
 pub use holder::Holder;
 pub(crate) use holder::Owners;
 pub use records::{Key, ROOT, Role, Tenant, User};
+pub use roles::{RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole};
 pub use vault::{MasterKey, Vault};

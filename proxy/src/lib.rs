@@ -68,8 +68,8 @@ mod versions;
 mod walk;
 
 pub use accounts::{
-    Accounts, Holder, Key, KeyCache, Listed, MasterKey, NewKey, NewUser, ROOT, Role, Tenant, User,
-    Vault,
+    Accounts, Holder, Key, KeyCache, Known, Listed, MasterKey, NewKey, NewRole, NewUser, ROOT,
+    Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole, Tenant, User, Vault,
 };
 pub use api::*;
 pub use bucket::lock_from_the_beginning;

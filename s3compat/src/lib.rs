@@ -5,12 +5,13 @@
 //! the request and reads and writes S3's XML. The operations (`ops`) translate between S3's words
 //! and those of [`martlet_proxy`], and `errors` turns what went wrong into S3's codes.
 //!
-//! * `access`: bucket policies, as values: who may do what.
+//! * `access`: policies, as values: who may do what.
 //! * `if_range`: what an object must be for a range of it to be wanted.
 //! * `lenient`: headers that S3 reads more leniently than s3s does.
 //! * `attributes`, `checksums`, `tags`: what objects say of themselves.
 //! * `encryption`: what a request says of keys, and what its reply says.
 //! * `consistency`: what a request asks of it, and what its reply rests on.
+//! * `sts`: roles taken on for a while, and the tokens of those who did.
 //! * `token`: continuation tokens that nobody else can make.
 //! * [`S3Service`]: all of it together, ready for a connection.
 
@@ -29,8 +30,26 @@ mod lock;
 mod missing;
 mod ops;
 mod service;
+mod sts;
 mod tags;
 mod token;
 
 pub use service::{Peer, S3Service, Tls};
+pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;
+
+/// Refuses what can't be the policy of a user or of a role, with the reason.
+///
+/// # Errors
+/// The reason, in a sentence.
+pub fn check_own_policy(text: &str) -> Result<(), String> {
+    access::OwnPolicy::check(text).map_err(|error| error.to_string())
+}
+
+/// Refuses what can't say who may take on a role, with the reason.
+///
+/// # Errors
+/// The reason, in a sentence.
+pub fn check_trust(text: &str) -> Result<(), String> {
+    access::Trust::parse(text).map(drop).map_err(|error| error.to_string())
+}

@@ -1,7 +1,8 @@
-//! `martlet admin tenant`, `user` and `key`: who may come in.
+//! `martlet admin tenant`, `user`, `role` and `key`: who may come in.
 
 mod key;
 mod print;
+mod role;
 mod tenant;
 mod user;
 
@@ -10,6 +11,7 @@ use martlet_protocol::Network;
 use serde::de::DeserializeOwned;
 
 pub(super) use self::key::KeyCommand;
+pub(super) use self::role::RoleCommand;
 pub(super) use self::tenant::TenantCommand;
 pub(super) use self::user::UserCommand;
 use super::ask::Server;

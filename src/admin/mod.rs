@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use self::accounts::{KeyCommand, TenantCommand, UserCommand};
+use self::accounts::{KeyCommand, RoleCommand, TenantCommand, UserCommand};
 use self::ask::Server;
 use self::bucket::BucketCommand;
 use self::census::CensusArgs;
@@ -102,6 +102,9 @@ enum Command {
     /// Users of a tenant, who may do less than all of it
     #[command(subcommand)]
     User(UserCommand),
+    /// Roles of a tenant, which somebody may take on for a while
+    #[command(subcommand)]
+    Role(RoleCommand),
     /// Access keys of tenants and users
     #[command(subcommand)]
     Key(KeyCommand),
@@ -161,6 +164,7 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
         Command::Bucket(command) => command.run(&server()?, args.json)?,
         Command::Tenant(command) => command.run(&server()?, args.json)?,
         Command::User(command) => command.run(&server()?, args.json)?,
+        Command::Role(command) => command.run(&server()?, args.json)?,
         Command::Key(command) => command.run(&server()?, args.json)?,
         Command::Ring(command) => {
             let file = args.cluster_key_file.as_deref().ok_or_else(|| {

@@ -3,12 +3,14 @@
 //! * [`ServerStatus`], [`ProcessReport`]: how a process is, and the cluster as it sees it.
 //! * [`WorkersOf`]: the workers of every process.
 //! * [`accounts`]: tenants, users and access keys.
+//! * [`roles`]: roles of tenants, and policies of users.
 //! * [`rewrite`]: how far a bucket is on its way to another storage policy.
 //! * [`outlook`]: how full devices will be, and how well the rings spread what they place.
 
 pub(crate) mod accounts;
 pub(crate) mod outlook;
 pub(crate) mod rewrite;
+pub(crate) mod roles;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,6 @@
-//! Tenants, users and access keys, as an operator makes and changes them at the admin address.
+//! Tenants, users, roles and access keys, as an operator makes and changes them at the admin address.
+
+mod roles;
 
 use axum::body::Bytes;
 use axum::extract::{Query, State};
@@ -32,6 +34,7 @@ pub(crate) fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> 
         .route(wire::KEYS, get(keys).post(create_key))
         .route(wire::KEY, get(key).put(change_key).delete(delete_key))
         .route(wire::ROTATE, post(rotate_key))
+        .merge(roles::routes())
         .with_state(desk)
 }
 
@@ -78,6 +81,7 @@ impl No {
 struct Which {
     tenant: Option<String>,
     user: Option<String>,
+    role: Option<String>,
     access_key: Option<String>,
     after: Option<String>,
 }
@@ -113,9 +117,10 @@ fn tenant_line(tenant: Tenant) -> TenantLine {
 }
 
 fn user_line(user: User) -> UserLine {
-    let User { tenant, name, created_ms, role, disabled, .. } = user;
+    let User { tenant, name, created_ms, role, disabled, policy, .. } = user;
     let arn = format!("arn:aws:iam::{tenant}:user/{name}");
-    UserLine { tenant, user: name, arn, role: role.to_string(), created_ms, enabled: !disabled }
+    let (role, has_policy, enabled) = (role.to_string(), policy.is_some(), !disabled);
+    UserLine { tenant, user: name, arn, role, has_policy, created_ms, enabled }
 }
 
 impl Desk {

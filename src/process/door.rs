@@ -10,7 +10,7 @@ use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, Cluster, ObjectStore, StoreOptions, Vault};
 use martlet_s3compat::auth::{Keys, Secret};
 use martlet_s3compat::door::DoorConfig;
-use martlet_s3compat::{S3Service, TokenKey};
+use martlet_s3compat::{IdentityProvider, S3Service, SessionKey, TokenKey};
 use serde::{Deserialize, Serialize};
 
 use super::certificate::Certificate;
@@ -77,6 +77,13 @@ pub(crate) struct DoorSettings {
     pub(crate) sse_master_key: Option<Hidden>,
     /// The same in a file, a line for each.
     pub(crate) sse_master_key_file: Option<PathBuf>,
+    /// What an identity provider calls itself whose tokens may begin sessions of roles.
+    pub(crate) oidc_issuer: Option<String>,
+    /// Whom its tokens must be meant for: one of these.
+    #[serde(deserialize_with = "list")]
+    pub(crate) oidc_audiences: Vec<String>,
+    /// File with the keys that it signs by, as JWKS; read again when it changes.
+    pub(crate) oidc_jwks_file: Option<PathBuf>,
     /// Requests at a time, replies that are being sent included; more are answered 503.
     pub(crate) max_requests: usize,
     /// Bytes of bodies that all writes together may hold on their way to devices.
@@ -100,6 +107,9 @@ impl Default for DoorSettings {
             master_key_file: None,
             sse_master_key: None,
             sse_master_key_file: None,
+            oidc_issuer: None,
+            oidc_audiences: Vec::new(),
+            oidc_jwks_file: None,
             max_requests: 1024,
             write_buffer: Size(256 << 20),
         }
@@ -108,7 +118,7 @@ impl Default for DoorSettings {
 
 impl DoorSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 13] = [
+    pub(crate) const NAMES: [&str; 16] = [
         "s3_address",
         "s3_tls_certificate",
         "s3_tls_key",
@@ -120,6 +130,9 @@ impl DoorSettings {
         "master_key_file",
         "sse_master_key",
         "sse_master_key_file",
+        "oidc_issuer",
+        "oidc_audiences",
+        "oidc_jwks_file",
         "max_requests",
         "write_buffer",
     ];
@@ -147,6 +160,7 @@ impl DoorSettings {
         if self.write_buffer.0 < WRITE_BUFFER_BYTES_MIN {
             return Err(Failure::usage("write_buffer starts at 64MiB: coded writes need as much"));
         }
+        self.check_provider()?;
         if self.s3_address == admin_address && self.s3_address.port() != 0 {
             return Err(Failure::usage(format!(
                 "S3 clients and operators can't share the address {admin_address}: give one of them \
@@ -154,6 +168,29 @@ impl DoorSettings {
             )));
         }
         Ok(())
+    }
+
+    /// A provider is known by all of its settings, or there is none.
+    fn check_provider(&self) -> Result<(), Failure> {
+        let given = [
+            self.oidc_issuer.is_some(),
+            !self.oidc_audiences.is_empty(),
+            self.oidc_jwks_file.is_some(),
+        ];
+        if given.iter().any(|it| *it) && !given.iter().all(|it| *it) {
+            return Err(Failure::usage(
+                "tokens of an identity provider are taken where oidc_issuer, oidc_audiences and \
+                 oidc_jwks_file are set, all of them",
+            ));
+        }
+        Ok(())
+    }
+
+    fn providers(&self) -> Vec<IdentityProvider> {
+        let named = self.oidc_issuer.clone().zip(self.oidc_jwks_file.clone());
+        let provider = named
+            .map(|(issuer, file)| IdentityProvider::new(issuer, self.oidc_audiences.clone(), file));
+        provider.into_iter().collect()
     }
 
     /// Where S3 clients connect from now on.
@@ -245,7 +282,10 @@ impl DoorSettings {
             allow_anonymous: true,
             ..DoorConfig::default()
         };
-        let keys = Keys::root(access_key, Secret::new(secret)).with_accounts(accounts);
+        let sessions = SessionKey::derive(secret.as_bytes());
+        let keys = Keys::root(access_key, Secret::new(secret))
+            .with_accounts(accounts.clone())
+            .with_sessions(accounts, sessions, self.providers());
         S3Service::new(objects, config, clock, keys, TokenKey::derive(secret.as_bytes()))
     }
 }
@@ -283,6 +323,21 @@ mod tests {
             told(DoorSettings { s3_address: admin, ..root(None, None) }).contains("can't share")
         );
     }
+
+    #[test]
+    fn a_provider_is_known_by_all_of_its_settings() {
+        let admin = SocketAddr::from(([127, 0, 0, 1], 9001));
+        let none = DoorSettings::default();
+        assert!(none.providers().is_empty());
+        let issuer = DoorSettings { oidc_issuer: Some("https://idp.example".into()), ..none };
+        let told = issuer.check(admin).unwrap_err().to_string();
+        assert!(told.contains("oidc_jwks_file"), "{told}");
+        let file = DoorSettings { oidc_jwks_file: Some("keys.json".into()), ..issuer };
+        assert!(file.check(admin).is_err());
+        let all = DoorSettings { oidc_audiences: vec!["app".into()], ..file };
+        assert!(all.check(admin).is_ok() && all.providers().len() == 1);
+    }
+
     #[test]
     fn master_keys_come_from_a_setting_or_a_file() {
         let key = "0a".repeat(32);

@@ -1,4 +1,4 @@
-//! Access keys that were used lately, and what whoever authenticates made of them.
+//! Access keys and roles that were used lately, and what whoever authenticates made of them.
 //!
 //! ```text
 //! age 0 ──────── half ──────── kept for ──────────────────────── outage
@@ -23,27 +23,47 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::desk::{Accounts, belonging};
+use super::desk::Accounts;
 use super::holder::Holder;
-use super::records::is_access_key;
+use super::vault::Vault;
 use crate::error::{Error, Result};
 use crate::latch::Latches;
+use crate::store::ObjectStore;
 
 /// Keys that are remembered at once, of each sort.
 const KEYS_MAX: usize = 10_000;
 
+/// What a name stands for, which is remembered for a while.
+#[async_trait::async_trait]
+pub trait Known: Clone + PartialEq + Send + Sync + 'static {
+    /// Whether something could be a name: what can't is asked nobody about.
+    fn is_name(name: &str) -> bool;
+
+    /// What a name stands for, by a quorum; nothing, if it opens nothing.
+    ///
+    /// # Errors
+    /// When no quorum answers.
+    async fn find(store: &ObjectStore, name: &str) -> Result<Option<Self>>;
+
+    /// Its secret, empty where it has none.
+    ///
+    /// # Errors
+    /// Why it can't be read.
+    fn secret(&self, vault: &Vault) -> Result<String, String>;
+}
+
 /// What whoever authenticates makes of a holder and its secret.
-type Make<T> = Box<dyn Fn(&Holder, &str) -> T + Send + Sync>;
+type Make<T, H> = Box<dyn Fn(&H, &str) -> T + Send + Sync>;
 
-/// Access keys that were used lately. Cheap to clone.
-pub struct KeyCache<T>(Arc<Shared<T>>);
+/// Access keys that were used lately, or other names. Cheap to clone.
+pub struct KeyCache<T, H = Holder>(Arc<Shared<T, H>>);
 
-struct Shared<T> {
+struct Shared<T, H> {
     accounts: Accounts,
-    make: Make<T>,
+    make: Make<T, H>,
     kept_for: Duration,
     outage: Duration,
-    known: RwLock<HashMap<String, Slot<T>>>,
+    known: RwLock<HashMap<String, Slot<T, H>>>,
     /// Keys that did not exist, and when that was asked for.
     unknown: RwLock<HashMap<String, Instant>>,
     /// Held while it is asked for a key that was known.
@@ -52,10 +72,10 @@ struct Shared<T> {
     first: Latches,
 }
 
-struct Slot<T> {
+struct Slot<T, H> {
     /// When it was begun to read this.
     since: Instant,
-    holder: Holder,
+    holder: H,
     made: Arc<T>,
     /// No quorum answered lately: it is granted until then, however old.
     excused_until: Option<Instant>,
@@ -63,24 +83,21 @@ struct Slot<T> {
     is_asked: AtomicBool,
 }
 
-impl<T> Clone for KeyCache<T> {
+impl<T, H> Clone for KeyCache<T, H> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> fmt::Debug for KeyCache<T> {
+impl<T, H> fmt::Debug for KeyCache<T, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyCache").finish_non_exhaustive()
     }
 }
 
-impl<T: Send + Sync + 'static> KeyCache<T> {
+impl<T: Send + Sync + 'static, H: Known> KeyCache<T, H> {
     /// A cache over `accounts`, of what `make` makes of a holder and its secret.
-    pub fn new(
-        accounts: Accounts,
-        make: impl Fn(&Holder, &str) -> T + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(accounts: Accounts, make: impl Fn(&H, &str) -> T + Send + Sync + 'static) -> Self {
         let options = accounts.store.inner().options;
         Self(Arc::new(Shared {
             accounts,
@@ -117,7 +134,7 @@ impl<T: Send + Sync + 'static> KeyCache<T> {
     /// # Errors
     /// When no quorum answers, or its secret can't be read.
     pub async fn find(&self, access_key: &str) -> Result<Option<Arc<T>>> {
-        if !is_access_key(access_key) {
+        if !H::is_name(access_key) {
             return Ok(None);
         }
         let shared = &self.0;
@@ -145,7 +162,7 @@ impl<T: Send + Sync + 'static> KeyCache<T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<T, H: Known> Shared<T, H> {
     fn is_unknown(&self, access_key: &str) -> bool {
         let unknown = self.unknown.read();
         unknown.get(access_key).is_some_and(|since| since.elapsed() < self.kept_for)
@@ -153,18 +170,18 @@ impl<T> Shared<T> {
 
     async fn look_up(&self, access_key: &str) -> Result<Option<Arc<T>>> {
         let since = Instant::now();
-        match self.accounts.store.holder(access_key).await {
+        match H::find(&self.accounts.store, access_key).await {
             Ok(Some(holder)) => self.learn(access_key, since, holder),
             Ok(None) => Ok(self.unlearn(access_key, since)),
             Err(error) => {
-                tracing::warn!(%error, "an access key could not be looked up");
+                tracing::warn!(%error, "a key or role could not be looked up");
                 self.excuse(access_key).map(Some).ok_or(error)
             }
         }
     }
 
     /// A key is there. What was made of it is made again only if it has changed.
-    fn learn(&self, access_key: &str, since: Instant, holder: Holder) -> Result<Option<Arc<T>>> {
+    fn learn(&self, access_key: &str, since: Instant, holder: H) -> Result<Option<Arc<T>>> {
         let same = self.known.read().get(access_key).and_then(|slot| {
             (slot.since > since || slot.holder == holder)
                 .then(|| (slot.since.max(since), slot.holder.clone(), slot.made.clone()))
@@ -189,11 +206,8 @@ impl<T> Shared<T> {
         Ok(Some(made))
     }
 
-    fn make(&self, holder: &Holder) -> Result<Arc<T>> {
-        let key = &holder.key;
-        let belonging = belonging(&key.access_key, &key.tenant_id);
-        let secret = self.accounts.vault.open(&key.secret, &belonging).map_err(|why| {
-            tracing::error!(access_key = key.access_key, why, "a secret can't be read");
+    fn make(&self, holder: &H) -> Result<Arc<T>> {
+        let secret = holder.secret(&self.accounts.vault).map_err(|_| {
             let message = "the secret of the access key can't be read";
             Error::from(martlet_protocol::Error::unavailable(message))
         })?;
@@ -229,7 +243,7 @@ impl<T> Shared<T> {
     }
 
     /// Forgets what can't be granted any more; if that is nothing, some key.
-    fn make_room(&self, known: &mut HashMap<String, Slot<T>>) {
+    fn make_room(&self, known: &mut HashMap<String, Slot<T, H>>) {
         known.retain(|_, slot| slot.since.elapsed() < self.outage);
         if known.len() >= KEYS_MAX
             && let Some(any) = known.keys().next().cloned()

@@ -1,15 +1,17 @@
-//! What operators ask for: tenants, users and keys, made, shown, changed and deleted.
+//! What operators ask for: tenants, users, roles and keys, made, shown, changed and deleted.
 //!
 //! A tenant's id is registered before the tenant is, and forgotten after it: so whoever owns a bucket can
 //! always be named.
 
 mod keys;
+mod roles;
 mod tenants;
 mod users;
 
 pub use keys::NewKey;
 pub(super) use keys::belonging;
 use martlet_protocol::Network;
+pub use roles::{NewRole, RoleChange};
 pub use users::NewUser;
 
 use super::vault::Vault;

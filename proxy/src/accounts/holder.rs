@@ -8,7 +8,10 @@ use futures::future::try_join;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::records::{Key, ROOT, Tenant, TenantOf, User};
+use super::cache::Known;
+use super::desk::belonging;
+use super::records::{Key, ROOT, Tenant, TenantOf, User, is_access_key};
+use super::vault::Vault;
 use crate::error::Result;
 use crate::store::ObjectStore;
 
@@ -35,6 +38,24 @@ impl Holder {
             ),
         };
         (!key.disabled).then_some(Self { key, tenant, user })
+    }
+}
+
+#[async_trait::async_trait]
+impl Known for Holder {
+    fn is_name(name: &str) -> bool {
+        is_access_key(name)
+    }
+
+    async fn find(store: &ObjectStore, name: &str) -> Result<Option<Self>> {
+        store.holder(name).await
+    }
+
+    fn secret(&self, vault: &Vault) -> Result<String, String> {
+        let key = &self.key;
+        vault.open(&key.secret, &belonging(&key.access_key, &key.tenant_id)).inspect_err(|why| {
+            tracing::error!(access_key = key.access_key, why, "a secret can't be read");
+        })
     }
 }
 
@@ -152,6 +173,7 @@ mod tests {
             id: "u1".into(),
             created_ms: 1,
             role: Role::ReadOnly,
+            policy: None,
             disabled: false,
         }
     }

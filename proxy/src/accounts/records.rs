@@ -47,6 +47,9 @@ pub struct User {
     pub created_ms: u64,
     /// What it may do of what its tenant may.
     pub role: Role,
+    /// What it may do of that: a policy without principals. Without one, all of it.
+    #[serde(default)]
+    pub policy: Option<String>,
     /// Whether its keys open nothing.
     #[serde(default)]
     pub disabled: bool,

@@ -24,7 +24,9 @@ fn accounts(store: &ObjectStore) -> Accounts {
 type Known = (Holder, String);
 
 fn cache(accounts: &Accounts) -> KeyCache<Known> {
-    KeyCache::new(accounts.clone(), |holder, secret| (holder.clone(), secret.to_owned()))
+    KeyCache::new(accounts.clone(), |holder: &Holder, secret: &str| {
+        (holder.clone(), secret.to_owned())
+    })
 }
 
 fn new_key(tenant: &str, user: Option<&str>) -> NewKey {

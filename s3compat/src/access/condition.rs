@@ -19,12 +19,22 @@ const LIMITING: [&str; 2] = ["aws:userid", "s3:x-amz-server-side-encryption-aws-
 impl Condition {
     /// Reads the element `Condition` of a statement.
     pub(super) fn parse_all(json: &Json, has_variables: bool) -> Result<Vec<Self>, Malformed> {
+        Self::parse_all_by(json, has_variables, &Key::parse)
+    }
+
+    /// The same, with keys that `read_key` reads.
+    pub(super) fn parse_all_by(
+        json: &Json,
+        has_variables: bool,
+        read_key: &dyn Fn(&str) -> Option<Key>,
+    ) -> Result<Vec<Self>, Malformed> {
         let syntax = || Malformed::new("Invalid policy syntax.");
         let mut conditions = Vec::new();
         for (operator, keys) in json.members().ok_or_else(syntax)? {
             let operator = Operator::parse(operator)?;
             for (key, values) in keys.members().ok_or_else(syntax)? {
                 let values = values.scalars().ok_or_else(syntax)?;
+                let key = read_key(key);
                 conditions.push(Self::parse(operator, key, &values, has_variables)?);
             }
         }
@@ -33,11 +43,11 @@ impl Condition {
 
     fn parse(
         operator: Operator,
-        key: &str,
+        key: Option<Key>,
         values: &[String],
         has_variables: bool,
     ) -> Result<Self, Malformed> {
-        let key = Key::parse(key)
+        let key = key
             .filter(|key| operator.takes(key.row.kind))
             .ok_or_else(|| Malformed::new("Policy has an invalid condition key"))?;
         let expected = values.iter().map(|value| operator.expect(value, has_variables));

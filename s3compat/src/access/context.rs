@@ -31,6 +31,11 @@ impl Context {
         self.values.entry((key.row.name, key.tag)).or_default().push(value.into());
     }
 
+    /// Notes one more value of a key that only documents about roles ask for.
+    pub(crate) fn add_trust(&mut self, key: &'static str, value: impl Into<String>) {
+        self.values.entry((key, None)).or_default().push(value.into());
+    }
+
     /// Notes the tags that the request sets.
     pub(crate) fn set_tags<'a>(&mut self, tags: impl IntoIterator<Item = (&'a str, &'a str)>) {
         for (name, value) in tags {

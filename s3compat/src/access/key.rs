@@ -115,6 +115,14 @@ pub(super) static KEYS: &[Row] = {
     ]
 };
 
+/// What only documents about who may take on a role ask for.
+static TRUST_KEYS: [Row; 4] = [
+    row("sts:ExternalId", Kind::Text, Source::Request),
+    row("sts:RoleSessionName", Kind::Text, Source::Request),
+    row("token:aud", Kind::Text, Source::Request),
+    row("token:sub", Kind::Text, Source::Request),
+];
+
 /// A key, with the name of its tag where it is about one.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
@@ -139,6 +147,25 @@ impl Key {
         let has_tag = matches!(row.source, Source::ExistingTag | Source::RequestTag);
         let is_right = tag.as_ref().map_or(!has_tag, |tag| has_tag && !tag.is_empty());
         is_right.then_some(Self { row, tag })
+    }
+
+    /// Reads a key of a document about who may take on a role. What the tokens of `provider` say goes by
+    /// its name.
+    pub(super) fn of_trust(text: &str, provider: Option<&str>) -> Option<Self> {
+        let claim = provider.and_then(|name| text.strip_prefix(name)?.strip_prefix(':'));
+        let name = match claim {
+            Some("aud") => "token:aud",
+            Some("sub") => "token:sub",
+            _ if text.starts_with("token:") => return None,
+            _ => text,
+        };
+        let of_trust = TRUST_KEYS.iter().find(|row| row.name.eq_ignore_ascii_case(name));
+        match of_trust {
+            Some(row) => Some(Self { row, tag: None }),
+            None => Self::parse(text).filter(|key| {
+                key.row.name.starts_with("aws:") && key.row.source == Source::Request
+            }),
+        }
     }
 
     /// Whether parts of an upload don't say it, because its beginning did.

@@ -1,4 +1,4 @@
-//! Who may do what, by a bucket's policy and by access control lists. Values in, values out: nothing
+//! Who may do what, by policies and by access control lists. Values in, values out: nothing
 //! here does I/O.
 //!
 //! ```text
@@ -9,6 +9,7 @@
 //!
 //! * `policy`, `statement`: documents, read strictly; `json` refuses what is ambiguous.
 //! * `principal`, `action`, `template`, `condition`, `operator`, `key`: their parts.
+//! * `own`: policies that users, roles and sessions carry; `trust`: who may take on a role.
 //! * `glob`: texts with wildcards, without recursion.
 //! * `context`: what is known of a request, under the names that conditions ask for.
 //! * `operations`: which actions each operation of the door's table is.
@@ -29,10 +30,12 @@ mod json;
 mod key;
 mod operations;
 mod operator;
+mod own;
 mod policy;
 mod principal;
 mod statement;
 mod template;
+mod trust;
 
 use std::borrow::Cow;
 
@@ -41,8 +44,10 @@ pub(crate) use action::{Action, Scope};
 pub(crate) use context::Context;
 pub(crate) use grants::Granted;
 pub(crate) use operations::{Case, actions};
+pub(crate) use own::OwnPolicy;
 pub(crate) use policy::{Policy, Verdict};
 pub(crate) use principal::Requester;
+pub(crate) use trust::{Taker, Trust, Way, provider_name};
 
 #[cfg(test)]
 mod tests;

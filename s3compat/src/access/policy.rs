@@ -37,6 +37,15 @@ pub(crate) enum Verdict {
 impl Policy {
     /// Reads a document that is put to `bucket`.
     pub(crate) fn parse(document: &[u8], bucket: &str) -> Result<Self, Malformed> {
+        Self::parse_for(document, Some(bucket))
+    }
+
+    /// Reads a document that names nobody: it is about whoever carries it.
+    pub(super) fn parse_own(document: &[u8]) -> Result<Self, Malformed> {
+        Self::parse_for(document, None)
+    }
+
+    fn parse_for(document: &[u8], bucket: Option<&str>) -> Result<Self, Malformed> {
         if document.len() > POLICY_BYTES_MAX {
             return Err(Malformed::new(format!(
                 "Normalized policy document exceeds the maximum allowed size of {POLICY_BYTES_MAX} \
@@ -52,7 +61,7 @@ impl Policy {
         Self::from_json(&json, bucket)
     }
 
-    fn from_json(json: &Json, bucket: &str) -> Result<Self, Malformed> {
+    fn from_json(json: &Json, bucket: Option<&str>) -> Result<Self, Malformed> {
         let syntax = || Malformed::new("Invalid policy syntax.");
         let (mut version, mut statements) = (VERSION_DEFAULT, None);
         for (name, json) in json.members().ok_or_else(syntax)? {

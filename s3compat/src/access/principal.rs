@@ -12,6 +12,7 @@ use martlet_proxy::Role;
 use super::Malformed;
 use super::action::{Action, Scope};
 use super::json::Json;
+use super::{Question, Verdict};
 use crate::auth::Who;
 
 /// Who asks.
@@ -42,8 +43,28 @@ impl Requester {
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Anonymous => true,
-            Self::User(who) => who.role == Role::Admin,
+            Self::User(who) => {
+                who.role == Role::Admin && who.own.is_none() && who.session.is_none()
+            }
         }
+    }
+
+    /// What the policies that it carries say of a question; none where it carries none. What a session is
+    /// limited to is allowed by both its role and the session's own policy.
+    pub(crate) fn own_verdict(&self, question: &Question<'_>) -> Option<Verdict> {
+        let Self::User(who) = self else { return None };
+        let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
+        if limit.is_some_and(|policy| policy.judge(question) != Verdict::Allow) {
+            return Some(Verdict::Deny);
+        }
+        who.own.as_ref().map(|policy| policy.judge(question))
+    }
+
+    /// Whether one of those must be told the tags of the object that is there.
+    pub(crate) fn reads_existing_tags(&self) -> bool {
+        let Self::User(who) = self else { return false };
+        let limit = who.session.as_ref().and_then(|session| session.policy.as_ref());
+        who.own.iter().chain(limit).any(super::OwnPolicy::reads_existing_tags)
     }
 
     /// Whether what this owner has is its own to use: root's is everything.
@@ -58,7 +79,7 @@ impl Requester {
     pub(crate) fn arn(&self) -> Option<String> {
         match self {
             Self::Anonymous => None,
-            Self::User(who) => Some(format!("arn:aws:iam::{}:user/{}", who.account, who.user)),
+            Self::User(who) => Some(who.arn()),
         }
     }
 }
@@ -71,7 +92,16 @@ pub(super) struct Principals(Vec<Principal>);
 enum Principal {
     Everyone,
     Account(String),
-    User { account: String, user: String },
+    User {
+        account: String,
+        user: String,
+    },
+    /// All sessions of a role, or one.
+    Role {
+        account: String,
+        role: String,
+        session: Option<String>,
+    },
     Canonical(String),
 }
 
@@ -91,7 +121,7 @@ impl Principals {
                 let principal = match kind.as_str() {
                     "AWS" => Principal::parse(text),
                     "CanonicalUser" => is_name(text).then(|| Principal::Canonical(text.to_owned())),
-                    // Services, roles and federations: nobody comes as one here.
+                    // Services and federations: nobody comes as one here.
                     _ => None,
                 };
                 principals.push(principal.ok_or_else(wrong)?);
@@ -105,6 +135,18 @@ impl Principals {
         self.0.iter().any(|principal| principal.is(requester))
     }
 
+    /// Nobody.
+    pub(super) fn nobody() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Whether it names who asks by more than its account.
+    pub(super) fn name_closely(&self, requester: &Requester) -> bool {
+        let is_close =
+            |it: &&Principal| matches!(it, Principal::User { .. } | Principal::Role { .. });
+        self.0.iter().filter(is_close).any(|principal| principal.is(requester))
+    }
+
     /// Whether it names everyone.
     pub(super) fn has_everyone(&self) -> bool {
         self.0.contains(&Principal::Everyone)
@@ -116,6 +158,9 @@ impl Principal {
         if text == "*" {
             return Some(Self::Everyone);
         }
+        if let Some(rest) = text.strip_prefix("arn:aws:sts::") {
+            return Self::parse_session(rest);
+        }
         let Some(rest) = text.strip_prefix("arn:aws:iam::") else {
             return is_name(text).then(|| Self::Account(text.to_owned()));
         };
@@ -123,9 +168,27 @@ impl Principal {
         if who == "root" {
             return is_name(account).then(|| Self::Account(account.to_owned()));
         }
+        if let Some(role) = who.strip_prefix("role/") {
+            return Self::role(account, role, None);
+        }
         let user = who.strip_prefix("user/")?;
         let is_right = (account.is_empty() || is_name(account)) && user.split('/').all(is_name);
         is_right.then(|| Self::User { account: account.to_owned(), user: user.to_owned() })
+    }
+
+    fn role(account: &str, role: &str, session: Option<&str>) -> Option<Self> {
+        let is_right = is_name(account) && is_name(role) && session.is_none_or(is_name);
+        is_right.then(|| Self::Role {
+            account: account.to_owned(),
+            role: role.to_owned(),
+            session: session.map(str::to_owned),
+        })
+    }
+
+    fn parse_session(rest: &str) -> Option<Self> {
+        let (account, who) = rest.split_once(':')?;
+        let (role, session) = who.strip_prefix("assumed-role/")?.split_once('/')?;
+        Self::role(account, role, Some(session))
     }
 
     fn is(&self, requester: &Requester) -> bool {
@@ -139,6 +202,11 @@ impl Principal {
             Self::User { account, user } => {
                 is_its(account) && (**user == *who.user || who.is_account() && is_its(user))
             }
+            Self::Role { account, role, session } => who.session.as_ref().is_some_and(|it| {
+                is_its(account)
+                    && *it.role == **role
+                    && session.as_ref().is_none_or(|session| **session == *it.name)
+            }),
             Self::Canonical(id) => **id == *who.canonical_id,
         }
     }
@@ -278,7 +346,8 @@ mod tests {
             r#"{"AWS": {"a": 1}}"#,
             r#"{"AWS": "arn:aws:iam::alice:user/*"}"#,
             r#"{"AWS": "arn:aws:iam::*:root"}"#,
-            r#"{"AWS": "arn:aws:iam::alice:role/r"}"#,
+            r#"{"AWS": "arn:aws:iam::alice:role/*"}"#,
+            r#"{"AWS": "arn:aws:sts::alice:assumed-role/r"}"#,
             r#"{"AWS": "arn:aws:s3:::bucket"}"#,
             r#"{"AWS": "a*"}"#,
             r#"{"Service": "s3.amazonaws.com"}"#,

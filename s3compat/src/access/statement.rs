@@ -48,7 +48,8 @@ impl<T> Named<T> {
 /// What the texts of a statement are read with.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading<'a> {
-    pub(super) bucket: &'a str,
+    /// None for a policy that whoever carries it is held to.
+    pub(super) bucket: Option<&'a str>,
     pub(super) has_variables: bool,
 }
 
@@ -66,7 +67,7 @@ const ELEMENTS: [&str; 9] = [
 ];
 
 impl Statement {
-    /// Reads a statement of the policy of a bucket.
+    /// Reads a statement of a policy.
     pub(super) fn parse(json: &Json, reading: Reading<'_>) -> Result<Self, Malformed> {
         let members = json.members().ok_or_else(|| Malformed::new("Invalid policy syntax."))?;
         if let Some((name, _)) = members.iter().find(|(name, _)| !ELEMENTS.contains(&&**name)) {
@@ -78,10 +79,7 @@ impl Statement {
             Some(_) => return Err(Malformed::new("Invalid policy syntax.")),
         };
         let effect = effect(members)?;
-        let principals = named(members, "Principal", Principals::parse)?;
-        if effect == Effect::Allow && matches!(principals, Named::AllBut(_)) {
-            return Err(Malformed::new("Allow with NotPrincipal is not allowed"));
-        }
+        let principals = principals(members, effect, reading)?;
         let actions = named(members, "Action", |json| {
             let names = json.texts().ok_or_else(|| Malformed::new("Policy has invalid action"))?;
             Actions::parse(&names)
@@ -91,7 +89,9 @@ impl Statement {
             None => Vec::new(),
             Some(json) => Condition::parse_all(json, reading.has_variables)?,
         };
-        check_fit(&actions, &resources, reading.bucket)?;
+        if let Some(bucket) = reading.bucket {
+            check_fit(&actions, &resources, bucket)?;
+        }
         Ok(Self { sid, effect, principals, actions, resources, conditions })
     }
 
@@ -166,12 +166,34 @@ fn named<T>(
     }
 }
 
+/// Whom it is about. What somebody carries is about nobody else.
+fn principals(
+    members: &[(String, Json)],
+    effect: Effect,
+    reading: Reading<'_>,
+) -> Result<Named<Principals>, Malformed> {
+    if reading.bucket.is_some() {
+        let principals = named(members, "Principal", Principals::parse)?;
+        if effect == Effect::Allow && matches!(principals, Named::AllBut(_)) {
+            return Err(Malformed::new("Allow with NotPrincipal is not allowed"));
+        }
+        return Ok(principals);
+    }
+    if members.iter().any(|(name, _)| name.ends_with("Principal")) {
+        return Err(Malformed::new("Policy document should not specify a principal."));
+    }
+    Ok(Named::AllBut(Principals::nobody()))
+}
+
 fn resources(json: &Json, reading: Reading<'_>) -> Result<Vec<Template>, Malformed> {
     let wrong = || Malformed::new("Policy has invalid resource");
     let texts = json.texts().ok_or_else(wrong)?;
     let read = |text: &&str| {
         let template = Template::parse(text, reading.has_variables)?;
-        let is_ours = !scopes(&template, reading.bucket).is_empty();
+        let is_ours = match reading.bucket {
+            Some(bucket) => !scopes(&template, bucket).is_empty(),
+            None => goes_beyond(&atoms(&template.widest()).collect::<Vec<_>>(), ARN),
+        };
         is_ours.then_some(template).ok_or_else(wrong)
     };
     texts.iter().map(read).collect()

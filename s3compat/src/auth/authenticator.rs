@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method};
 use martlet_protocol::Clock;
+use sha2::{Digest, Sha256};
 
 use super::date::Timestamp;
 use super::keys::{Credential, Keys};
@@ -15,6 +16,10 @@ use super::refusal::{Code, Refusal};
 use super::target::{Target, decode};
 use super::who::Identity;
 use super::{v2, v4};
+use crate::sts::Sessions;
+
+/// Where a session's token stands.
+const TOKEN: &str = "x-amz-security-token";
 
 /// What counts as authentic.
 #[derive(Clone, Debug)]
@@ -109,6 +114,8 @@ pub struct Authenticated {
 pub struct Caller {
     /// What the access key stands for that the request names, where that is not known for good.
     pub(crate) credential: Option<Arc<Credential>>,
+    /// Whether a session's token says so.
+    pub(crate) is_session: bool,
     /// Where it came from, if that is known.
     pub(crate) peer: Option<IpAddr>,
 }
@@ -117,6 +124,7 @@ pub struct Caller {
 pub(super) struct Site<'a> {
     pub(super) keys: &'a Keys,
     pub(super) caller: &'a Caller,
+    pub(super) service: &'static str,
     pub(super) regions: &'a [String],
     pub(super) now: Timestamp,
 }
@@ -149,6 +157,23 @@ fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
     Some(value)
 }
 
+/// The session token that a request carries, wherever it does; several that differ are none.
+fn token<'a>(headers: &'a HeaderMap, query: &'a str) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let mut found = single_header(headers, TOKEN)?.map(Cow::Borrowed);
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if !decode(name, true)?.eq_ignore_ascii_case(TOKEN) {
+            continue;
+        }
+        let value = decode(value, true)?;
+        if found.as_ref().is_some_and(|found| *found != value) {
+            return Err(Refusal::invalid_token());
+        }
+        found = Some(value);
+    }
+    Ok(found)
+}
+
 /// Decides who sent a request.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
@@ -172,20 +197,54 @@ impl Authenticator {
         peer: Option<IpAddr>,
     ) -> Result<Caller, Refusal> {
         match claimed(headers, query) {
-            Some(access_key) => self.caller_of(&access_key, peer).await,
-            None => Ok(Caller { credential: None, peer }),
+            Some(access_key) => {
+                let token = token(headers, query)?;
+                self.caller_of(&access_key, token.as_deref(), peer).await
+            }
+            None => Ok(Caller { peer, ..Caller::default() }),
         }
     }
 
-    /// The same of the holder of an access key.
+    /// The same of the holder of an access key, and of a session's token.
     pub(crate) async fn caller_of(
         &self,
         access_key: &str,
+        token: Option<&str>,
         peer: Option<IpAddr>,
     ) -> Result<Caller, Refusal> {
+        if let Some(token) = token {
+            let sessions = self.keys.sessions().ok_or_else(Refusal::invalid_token)?;
+            let named = (access_key, token);
+            let credential = sessions.credential(&self.keys, named, self.clock.now_ms());
+            let credential = Some(Box::pin(credential).await?);
+            return Ok(Caller { credential, is_session: true, peer });
+        }
         let is_fixed = self.keys.lookup(access_key).is_some();
         let credential = if is_fixed { None } else { self.keys.find(access_key).await? };
-        Ok(Caller { credential, peer })
+        Ok(Caller { credential, is_session: false, peer })
+    }
+
+    /// What sessions rest on, where there are any.
+    pub(crate) fn sessions(&self) -> Option<&Sessions> {
+        self.keys.sessions()
+    }
+
+    /// Who signed a form with this body for the token service, by what.
+    pub(crate) fn authenticate_form_request(
+        &self,
+        head: &Head<'_>,
+        body: &[u8],
+        caller: &Caller,
+    ) -> Result<Arc<Credential>, Refusal> {
+        let site = Site { service: "sts", ..self.site(caller) };
+        let authorization = head.header("authorization")?.unwrap_or_default();
+        let payload = hex::encode(Sha256::digest(body));
+        let authenticated = v4::by_header_over(&payload, head, authorization, &site)?;
+        if let Some(who) = authenticated.identity.who() {
+            who.check_source(caller.peer)?;
+        }
+        let access_key = claimed(head.headers, "").ok_or_else(|| v4::unknown_key(""))?;
+        site.credential(&access_key).cloned()
     }
 
     /// Who sent the request. Refuses what is signed wrongly, or comes from where it may not; what isn't
@@ -201,7 +260,7 @@ impl Authenticator {
     /// What checks signatures now.
     pub(super) fn site<'a>(&'a self, caller: &'a Caller) -> Site<'a> {
         let now = Timestamp::from_unix_ms(self.clock.now_ms());
-        Site { keys: &self.keys, caller, regions: &self.config.regions, now }
+        Site { keys: &self.keys, caller, service: "s3", regions: &self.config.regions, now }
     }
 
     fn prove(&self, head: &Head<'_>, caller: &Caller) -> Result<Authenticated, Refusal> {
@@ -218,9 +277,9 @@ impl Authenticator {
                  Signature query string parameter or the Authorization header should be specified",
             ));
         }
-        if head.headers.contains_key("x-amz-security-token") || has("X-Amz-Security-Token") {
-            let message = "The provided token is malformed or otherwise invalid.";
-            return Err(Refusal::new(Code::InvalidToken, message));
+        let has_token = head.headers.contains_key(TOKEN) || head.query_header(TOKEN).is_some();
+        if has_token && !caller.is_session {
+            return Err(Refusal::invalid_token());
         }
         match authorization {
             Some(authorization) => v4::by_header(head, authorization, &site),

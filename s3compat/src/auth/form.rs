@@ -42,9 +42,8 @@ impl Authenticator {
         caller: &Caller,
     ) -> Result<Identity, Refusal> {
         let has = |names: &[&str]| names.iter().any(|name| field(name).is_some());
-        if field("x-amz-security-token").is_some() {
-            let message = "The provided token is malformed or otherwise invalid.";
-            return Err(Refusal::new(Code::InvalidToken, message));
+        if field("x-amz-security-token").is_some() && !caller.is_session {
+            return Err(Refusal::invalid_token());
         }
         let (is_v4, is_v2) = (has(&V4_FIELDS), has(&V2_FIELDS));
         match field("policy") {
@@ -79,7 +78,7 @@ impl Authenticator {
         let time = Timestamp::parse_basic(date).ok_or_else(|| {
             Place::Query.malformed("X-Amz-Date must be in the ISO8601 Long Format")
         })?;
-        scope.check(time, &self.config.regions, Place::Query)?;
+        scope.check(time, ("s3", &self.config.regions), Place::Query)?;
         let signature = get("x-amz-signature", "X-Amz-Signature")?;
         let key = scope.access_key;
         let site = self.site(caller);

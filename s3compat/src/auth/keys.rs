@@ -5,12 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_sigv4::sign::v4::generate_signing_key;
-use martlet_proxy::{Accounts, KeyCache, ROOT};
+use martlet_proxy::{Accounts, Holder, KeyCache, ROOT};
 use parking_lot::RwLock;
 
 use super::date::Timestamp;
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use super::who::{Identity, Who};
+use crate::sts::{IdentityProvider, SessionKey, Sessions};
 
 /// A secret access key. It is never printed.
 #[derive(Clone)]
@@ -38,6 +39,7 @@ impl fmt::Debug for Secret {
 pub struct Keys {
     fixed: Arc<HashMap<String, Arc<Credential>>>,
     directory: Option<KeyCache<Credential>>,
+    sessions: Option<Arc<Sessions>>,
 }
 
 impl Keys {
@@ -52,17 +54,42 @@ impl Keys {
             let credential = Credential::new(&access_key, secret, identity);
             (access_key, Arc::new(credential))
         });
-        Self { fixed: Arc::new(credentials.collect()), directory: None }
+        Self { fixed: Arc::new(credentials.collect()), directory: None, sessions: None }
     }
 
     /// The same with the keys of tenants. What is known for good wins.
     #[must_use]
     pub fn with_accounts(self, accounts: Accounts) -> Self {
-        let directory = KeyCache::new(accounts, |holder, secret| {
+        let directory = KeyCache::new(accounts, |holder: &Holder, secret: &str| {
             let identity = Identity::Known(Arc::new(Who::of(holder)));
             Credential::new(&holder.key.access_key, Secret::new(secret), identity)
         });
         Self { directory: Some(directory), ..self }
+    }
+
+    /// The same with sessions of roles, whose tokens `key` seals, and the providers whose tokens may begin
+    /// some.
+    #[must_use]
+    pub fn with_sessions(
+        self,
+        accounts: Accounts,
+        key: SessionKey,
+        providers: Vec<IdentityProvider>,
+    ) -> Self {
+        Self { sessions: Some(Arc::new(Sessions::new(accounts, key, providers))), ..self }
+    }
+
+    /// What sessions rest on, where there are any.
+    pub(crate) fn sessions(&self) -> Option<&Sessions> {
+        self.sessions.as_deref()
+    }
+
+    /// What an access key stands for, of whatever sort but a session's.
+    pub(crate) async fn any(&self, access_key: &str) -> Result<Option<Arc<Credential>>, Refusal> {
+        match self.lookup(access_key) {
+            Some(credential) => Ok(Some(credential.clone())),
+            None => self.find(access_key).await,
+        }
     }
 
     /// What an access key stands for that is known for good.
@@ -77,10 +104,7 @@ impl Keys {
             return Ok(Some(credential));
         }
         // Seldom, and large: most requests make no room for it.
-        Box::pin(directory.find(access_key)).await.map_err(|_| {
-            Refusal::new(Code::ServiceUnavailable, "Please try again in a moment.")
-                .with_header("retry-after", "1")
-        })
+        Box::pin(directory.find(access_key)).await.map_err(|_| Refusal::try_again())
     }
 }
 
@@ -98,6 +122,7 @@ pub struct Credential {
 const DERIVED_MAX: usize = 16;
 
 struct Derived {
+    service: &'static str,
     day: u32,
     region: Box<str>,
     key: SigningKey,
@@ -130,7 +155,7 @@ impl fmt::Debug for SigningKey {
 }
 
 impl Credential {
-    fn new(access_key: &str, secret: Secret, identity: Identity) -> Self {
+    pub(crate) fn new(access_key: &str, secret: Secret, identity: Identity) -> Self {
         Self { access_key: access_key.into(), secret, identity, derived: RwLock::default() }
     }
 
@@ -150,19 +175,32 @@ impl Credential {
 
     /// The signing key of the day of `time` in `region`, derived once: that costs four HMACs.
     pub(crate) fn signing_key(&self, time: Timestamp, region: &str) -> SigningKey {
+        self.signing_key_for("s3", time, region)
+    }
+
+    /// The same for a service.
+    pub(super) fn signing_key_for(
+        &self,
+        service: &'static str,
+        time: Timestamp,
+        region: &str,
+    ) -> SigningKey {
         let day = time.day();
-        let is_it = |derived: &&Derived| derived.day == day && *derived.region == *region;
+        let is_it = |derived: &&Derived| {
+            (derived.service, derived.day) == (service, day) && *derived.region == *region
+        };
         if let Some(derived) = self.derived.read().iter().find(is_it) {
             return derived.key;
         }
-        let derived = generate_signing_key(self.secret.expose(), time.system_time(), region, "s3");
+        let derived =
+            generate_signing_key(self.secret.expose(), time.system_time(), region, service);
         let mut key = SigningKey([0; 32]);
         key.0.copy_from_slice(derived.as_ref());
         let mut cache = self.derived.write();
         if cache.len() >= DERIVED_MAX {
             cache.remove(0);
         }
-        cache.push(Derived { day, region: region.into(), key });
+        cache.push(Derived { service, day, region: region.into(), key });
         key
     }
 }

@@ -16,6 +16,7 @@ pub enum Code {
     BadRequest,
     EntityTooLarge,
     EntityTooSmall,
+    ExpiredToken,
     IncompleteBody,
     InternalError,
     InvalidAccessKeyId,
@@ -58,6 +59,7 @@ impl Code {
             Self::BadRequest => "BadRequest",
             Self::EntityTooLarge => "EntityTooLarge",
             Self::EntityTooSmall => "EntityTooSmall",
+            Self::ExpiredToken => "ExpiredToken",
             Self::IncompleteBody => "IncompleteBody",
             Self::InternalError => "InternalError",
             Self::InvalidAccessKeyId => "InvalidAccessKeyId",
@@ -142,6 +144,18 @@ impl Refusal {
     pub fn with_header(mut self, name: &'static str, value: &'static str) -> Self {
         self.header = Some((name, value));
         self
+    }
+
+    /// A session token that is none, or another session's.
+    pub(crate) fn invalid_token() -> Self {
+        let message = "The provided token is malformed or otherwise invalid.";
+        Self::new(Code::InvalidToken, message)
+    }
+
+    /// Nobody can say at the moment.
+    pub(crate) fn try_again() -> Self {
+        Self::new(Code::ServiceUnavailable, "Please try again in a moment.")
+            .with_header("retry-after", "1")
     }
 
     /// A feature of S3 that isn't there yet.

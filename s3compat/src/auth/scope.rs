@@ -57,7 +57,7 @@ impl<'a> Scope<'a> {
     pub(super) fn check(
         &self,
         time: Timestamp,
-        regions: &[String],
+        (service, regions): (&str, &[String]),
         place: Place,
     ) -> Result<(), Refusal> {
         if !time.is_on(self.day) {
@@ -66,9 +66,9 @@ impl<'a> Scope<'a> {
                 self.day
             )));
         }
-        if self.service != "s3" {
+        if self.service != service {
             return Err(place.malformed(&format!(
-                "incorrect service \"{}\". This endpoint belongs to \"s3\"",
+                "incorrect service \"{}\". This endpoint belongs to \"{service}\"",
                 self.service
             )));
         }

@@ -15,6 +15,9 @@ use super::payload::Announced;
 use super::refusal::{Code, Refusal};
 use super::v4::{is_equal, mismatch};
 
+/// Where a session's token stands.
+const TOKEN: &str = "x-amz-security-token";
+
 /// Query keys that are signed, in order.
 const SIGNED_KEYS: [&str; 25] = [
     "acl",
@@ -94,11 +97,17 @@ fn string_to_sign(head: &Head<'_>, expires: &str) -> String {
     out.push('\n');
     let mut names: Vec<&str> = head.headers.keys().map(http::HeaderName::as_str).collect();
     names.retain(|name| name.starts_with("x-amz-"));
+    // The one header that such a link may carry in its query.
+    let token = head.query_get(TOKEN).filter(|_| !names.contains(&TOKEN));
+    names.extend(token.map(|_| TOKEN));
     names.sort_unstable();
     for name in names {
         out.push_str(name);
         out.push(':');
-        push_values(&mut out, head.headers, name);
+        match token.filter(|_| name == TOKEN) {
+            Some(token) => out.push_str(token),
+            None => push_values(&mut out, head.headers, name),
+        }
         out.push('\n');
     }
     push_resource(&mut out, head);

@@ -36,7 +36,21 @@ pub(super) fn by_header(
     authorization: &str,
     site: &Site<'_>,
 ) -> Result<Authenticated, Refusal> {
-    let claim = Claim::from_header(head, authorization)?;
+    let payload = head.header("x-amz-content-sha256")?.ok_or_else(|| {
+        let message = "Missing required header for this request: x-amz-content-sha256";
+        Refusal::new(Code::InvalidRequest, message)
+    })?;
+    by_header_over(payload, head, authorization, site)
+}
+
+/// The same of a request whose body has the hash `payload`.
+pub(super) fn by_header_over(
+    payload: &str,
+    head: &Head<'_>,
+    authorization: &str,
+    site: &Site<'_>,
+) -> Result<Authenticated, Refusal> {
+    let claim = Claim::from_header(payload, head, authorization)?;
     if claim.time.unix_ms().abs_diff(site.now.unix_ms()) > SKEW_MS_MAX {
         return Err(skewed(claim.time, site.now));
     }
@@ -60,7 +74,11 @@ pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated
 }
 
 impl<'a> Claim<'a> {
-    fn from_header(head: &Head<'a>, authorization: &'a str) -> Result<Self, Refusal> {
+    fn from_header(
+        payload: &'a str,
+        head: &Head<'a>,
+        authorization: &'a str,
+    ) -> Result<Self, Refusal> {
         let place = Place::Header;
         let fields = authorization
             .strip_prefix(ALGORITHM)
@@ -81,10 +99,6 @@ impl<'a> Claim<'a> {
         }
         let missing = |name: &str| place.malformed(&format!("it has no {name}"));
         let credential = credential.ok_or_else(|| missing("Credential"))?;
-        let payload = head.header("x-amz-content-sha256")?.ok_or_else(|| {
-            let message = "Missing required header for this request: x-amz-content-sha256";
-            Refusal::new(Code::InvalidRequest, message)
-        })?;
         Ok(Self {
             place,
             scope: Scope::parse(credential, place)?,
@@ -128,9 +142,9 @@ impl<'a> Claim<'a> {
         self.check_signed_headers(head)?;
         let announced = Announced::parse(self.payload)?;
         let credential = site.credential(self.scope.access_key)?;
-        self.scope.check(self.time, site.regions, self.place)?;
+        self.scope.check(self.time, (site.service, site.regions), self.place)?;
         let date = self.time.to_basic();
-        let key = self.check_signature(head, credential, &date)?;
+        let key = self.check_signature(head, site.service, credential, &date)?;
         let signer = || ChunkSigner::new(key, &date, self.scope.text, self.signature);
         Ok(Authenticated {
             identity: credential.identity().clone(),
@@ -169,10 +183,11 @@ impl<'a> Claim<'a> {
     fn check_signature(
         &self,
         head: &Head<'_>,
+        service: &'static str,
         credential: &Credential,
         date: &str,
     ) -> Result<SigningKey, Refusal> {
-        let key = credential.signing_key(self.time, self.scope.region);
+        let key = credential.signing_key_for(service, self.time, self.scope.region);
         let covered = Covered { signed_headers: self.signed_headers, payload: self.payload };
         let canonical_path = head.target.signed_path();
         let sign = |path: &str| {
@@ -206,7 +221,7 @@ pub(super) fn mismatch(access_key: &str, signature: &str, string_to_sign: &str) 
     .with_detail("SignatureProvided", signature)
 }
 
-pub(super) fn unknown_key(access_key: &str) -> Refusal {
+pub(crate) fn unknown_key(access_key: &str) -> Refusal {
     Refusal::new(
         Code::InvalidAccessKeyId,
         "The AWS Access Key Id you provided does not exist in our records.",

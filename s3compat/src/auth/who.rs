@@ -7,6 +7,7 @@ use martlet_protocol::Network;
 use martlet_proxy::{Holder, ROOT, Role};
 
 use super::refusal::{Code, Refusal};
+use crate::access::OwnPolicy;
 
 /// An account, or a user of one, and what limits it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,22 @@ pub struct Who {
     /// What it may do, at most, of what its account may.
     pub role: Role,
     /// Where its requests may come from: somewhere in each of these that isn't empty.
-    pub(crate) networks: [Vec<Network>; 2],
+    pub(crate) networks: Vec<Vec<Network>>,
+    /// The policy of the user or of the role, if it has one: it may do what that allows.
+    pub(crate) own: Option<OwnPolicy>,
+    /// The session that it is, if it is one.
+    pub(crate) session: Option<SessionOf>,
+}
+
+/// A session of a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SessionOf {
+    /// The role's name.
+    pub(crate) role: Box<str>,
+    /// The name of the session.
+    pub(crate) name: Box<str>,
+    /// What it is limited to besides.
+    pub(crate) policy: Option<OwnPolicy>,
 }
 
 impl Who {
@@ -34,7 +50,9 @@ impl Who {
             canonical_id: name.into(),
             display_name: name.into(),
             role: Role::Admin,
-            networks: Default::default(),
+            networks: Vec::new(),
+            own: None,
+            session: None,
         }
     }
 
@@ -47,7 +65,9 @@ impl Who {
             canonical_id: tenant.canonical_id.as_str().into(),
             display_name: tenant.display_name.as_str().into(),
             role: user.as_ref().map_or(Role::Admin, |user| user.role),
-            networks: [tenant.networks.clone(), key.networks.clone()],
+            networks: vec![tenant.networks.clone(), key.networks.clone()],
+            own: user.as_ref().and_then(|user| user.policy.as_deref()).map(OwnPolicy::read),
+            session: None,
         }
     }
 
@@ -59,6 +79,15 @@ impl Who {
     /// Whether it is an account itself, and no user of it.
     pub fn is_account(&self) -> bool {
         self.account == self.user
+    }
+
+    /// Its ARN; a session's is its role's.
+    pub(crate) fn arn(&self) -> String {
+        let Self { account, user, session, .. } = self;
+        match session {
+            None => format!("arn:aws:iam::{account}:user/{user}"),
+            Some(SessionOf { role, .. }) => format!("arn:aws:iam::{account}:role/{role}"),
+        }
     }
 
     /// Refuses requests from where they may not come. An address that nobody knows is nowhere.
@@ -109,7 +138,7 @@ mod tests {
 
     fn limited(tenant: &[&str], key: &[&str]) -> Who {
         let read = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-        Who { networks: [read(tenant), read(key)], ..Who::named("alice") }
+        Who { networks: vec![read(tenant), read(key)], ..Who::named("alice") }
     }
 
     fn may_come(who: &Who, from: &str) -> bool {

@@ -53,6 +53,7 @@ const KNOWN: &[&str] = &[
     "x-amz-part-number-marker",
     "x-amz-request-payer",
     "x-amz-sdk-checksum-algorithm",
+    "x-amz-security-token",
     "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-server-side-encryption-context",

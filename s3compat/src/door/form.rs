@@ -85,7 +85,10 @@ impl Gate {
         let bucket = target.bucket().unwrap_or_default();
         let mut form = self.read_form(&parts.headers, body).await?;
         let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
-            Some(access_key) => self.authenticator.caller_of(access_key, peer_of(&parts)).await?,
+            Some(access_key) => {
+                let token = form.fields.get("x-amz-security-token");
+                self.authenticator.caller_of(access_key, token, peer_of(&parts)).await?
+            }
             None => Caller::default(),
         };
         let field = |name: &str| form.fields.get(name);

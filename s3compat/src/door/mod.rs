@@ -14,6 +14,7 @@
 //! * `expect`: what becomes of a connection whose client waits with its body.
 //! * `features`: the headers that ask for what isn't there yet.
 //! * `form`: uploads by HTML form, each made into the PUT that it stands for.
+//! * `tokens`: requests for the security token service.
 //! * `xml`: the shape of XML bodies: bounded, shallow, without DOCTYPE, CDATA or entities.
 //! * `prepare`: the order of it all for one request.
 //! * `reply`: request ids on every reply, complete error documents.
@@ -32,13 +33,14 @@ mod prepare;
 mod reply;
 mod service;
 mod table;
+mod tokens;
 mod xml;
 
 pub use config::DoorConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
-pub(crate) use reply::DETAIL;
 pub use reply::RequestId;
+pub(crate) use reply::{DETAIL, push_element};
 pub use service::{Door, GuardedBody};
 pub use table::{BodyKind, Operation, PathKind, TABLE};
 

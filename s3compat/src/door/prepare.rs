@@ -38,14 +38,15 @@ const V4_KEYS: [&str; 8] = [
     "X-Amz-SignedHeaders",
 ];
 /// Query keys of a SigV2 signature.
-const V2_KEYS: [&str; 3] = ["AWSAccessKeyId", "Expires", "Signature"];
+const V2_KEYS: [&str; 4] = ["AWSAccessKeyId", "Expires", "Signature", "x-amz-security-token"];
 /// Headers that have done their work here.
-const SPENT: [HeaderName; 6] = [
+const SPENT: [HeaderName; 7] = [
     AUTHORIZATION,
     TRANSFER_ENCODING,
     HeaderName::from_static("x-amz-content-sha256"),
     HeaderName::from_static("x-amz-date"),
     HeaderName::from_static("x-amz-decoded-content-length"),
+    HeaderName::from_static("x-amz-security-token"),
     HeaderName::from_static("x-amz-trailer"),
 ];
 /// More trailers than there are checksums.

@@ -171,7 +171,7 @@ fn said(code: &str) -> &str {
     }
 }
 
-pub(super) fn push_element(document: &mut String, name: &str, text: &str) {
+pub(crate) fn push_element(document: &mut String, name: &str, text: &str) {
     document.push('<');
     document.push_str(name);
     document.push('>');

@@ -101,6 +101,12 @@ where
         let shared = &*self.shared;
         let crossing = shared.crossing(&request);
         let (request, waiting) = expect::watch(request);
+        if shared.gate.is_for_tokens(&request) {
+            let response = Box::pin(shared.gate.answer_for_tokens(request, asked.id)).await;
+            let mut response = shared.stamper.complete(asked, response);
+            waiting.end(response.headers_mut());
+            return response;
+        }
         let mut response = match shared.gate.prepare(request, asked.id).await {
             Ok(mut request) => {
                 let form = request.extensions_mut().remove::<FormReply>();

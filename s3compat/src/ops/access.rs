@@ -21,7 +21,7 @@ use super::lock::{legal_hold, retention};
 use super::rights::Rights;
 use super::session;
 use super::standing::Standing;
-use crate::access::{Action, Case, Context, Requester, Scope, actions};
+use crate::access::{Action, Case, Context, Question, Requester, Scope, Verdict, actions};
 use crate::auth::{Identity, Who};
 use crate::door::Operation;
 use crate::errors::s3_error;
@@ -56,11 +56,11 @@ impl S3Access for ByPolicy {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let operation = context.s3_op().name().to_owned();
         let Some(bucket) = context.s3_path().get_bucket_name().map(str::to_owned) else {
-            return named(context, Action::ListAllMyBuckets);
+            return self.check_named(context, Action::ListAllMyBuckets, "*");
         };
         // Whether a name is taken is CreateBucket's own question.
         if operation == "CreateBucket" {
-            return named(context, Action::CreateBucket);
+            return self.check_named(context, Action::CreateBucket, &bucket);
         }
         let key = context.s3_path().get_object_key().map(str::to_owned);
         let requester = requester(context)?;
@@ -170,6 +170,38 @@ fn is_text(bytes: &[u8], text: &str) -> bool {
     bytes == text.as_bytes()
 }
 
+impl ByPolicy {
+    /// Asks for somebody in particular, whose role and own policy let it do this.
+    fn check_named(
+        &self,
+        context: &mut S3AccessContext<'_>,
+        action: Action,
+        resource: &str,
+    ) -> S3Result<()> {
+        let requester = requester(context)?;
+        if requester == Requester::Anonymous || !requester.has_role_for(action) {
+            return Err(denied());
+        }
+        if requester.is_whole() {
+            return Ok(());
+        }
+        let operation = context.s3_op().name().to_owned();
+        let asked = Asked {
+            operation: &operation,
+            headers: context.headers(),
+            query: context.uri().query().unwrap_or_default(),
+        };
+        let mut known = asked.context(self.clock.now_ms())?;
+        asked::add_requester(&mut known, &requester);
+        asked::add_extensions(&mut known, context.extensions_mut());
+        let question = Question { requester: &requester, action, resource, context: &known };
+        match requester.own_verdict(&question) {
+            None | Some(Verdict::Allow) => Ok(()),
+            Some(_) => Err(denied()),
+        }
+    }
+}
+
 /// The actions of a request whose body is read.
 fn actions_of<T>(request: &S3Request<T>, operation: &str) -> S3Result<Vec<Action>> {
     let query = request.uri.query().unwrap_or_default();
@@ -185,15 +217,6 @@ fn enter(context: &mut S3AccessContext<'_>, mut rights: Rights, guard: Option<Ar
         extensions.insert(rights.session().guarded(guard));
     }
     extensions.insert(rights);
-}
-
-/// Asks for somebody in particular, whose role lets it do this.
-fn named(context: &mut S3AccessContext<'_>, action: Action) -> S3Result<()> {
-    let requester = requester(context)?;
-    match &requester {
-        Requester::User(_) if requester.has_role_for(action) => Ok(()),
-        _ => Err(denied()),
-    }
 }
 
 /// Who asks. A request that didn't come by the door is nobody's.

@@ -94,7 +94,7 @@ fn source_of(header: &str) -> String {
     path.strip_prefix('/').unwrap_or(&path).to_owned()
 }
 
-fn add_time(context: &mut Context, now_ms: u64) {
+pub(crate) fn add_time(context: &mut Context, now_ms: u64) {
     let nanoseconds = i128::from(now_ms) * 1_000_000;
     let now = OffsetDateTime::from_unix_timestamp_nanos(nanoseconds).ok();
     if let Some(text) = now.and_then(|now| now.format(&Rfc3339).ok()) {
@@ -104,13 +104,16 @@ fn add_time(context: &mut Context, now_ms: u64) {
 }
 
 /// Adds who asks.
-pub(super) fn add_requester(context: &mut Context, requester: &Requester) {
+pub(crate) fn add_requester(context: &mut Context, requester: &Requester) {
     match requester {
         Requester::Anonymous => context.add("aws:PrincipalType", "Anonymous"),
         Requester::User(who) => {
-            context.add("aws:PrincipalType", "User");
+            let kind = if who.session.is_some() { "AssumedRole" } else { "User" };
+            context.add("aws:PrincipalType", kind);
             context.add("aws:PrincipalAccount", &*who.account);
-            context.add("aws:username", &*who.user);
+            if who.session.is_none() {
+                context.add("aws:username", &*who.user);
+            }
             context.add("aws:userid", &*who.user);
         }
     }
@@ -120,7 +123,7 @@ pub(super) fn add_requester(context: &mut Context, requester: &Requester) {
 }
 
 /// Adds what was found out about the request on its way here.
-pub(super) fn add_extensions(context: &mut Context, extensions: &Extensions) {
+pub(crate) fn add_extensions(context: &mut Context, extensions: &Extensions) {
     if let Some(Peer(address)) = extensions.get() {
         let address: IpAddr = address.to_canonical();
         context.add("aws:SourceIp", address.to_string());

@@ -43,6 +43,7 @@ use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
 pub(crate) use access::{ByPolicy, NoSecrets};
+pub(crate) use asked::{add_extensions, add_requester, add_time};
 pub(crate) use buckets::UNNAMED_REGION;
 pub(crate) use cors::SetRules;
 

@@ -195,7 +195,7 @@ impl Rights {
         let resource = match key {
             None => bucket.clone(),
             Some(key) => {
-                if standing.reads_existing_tags() {
+                if standing.reads_existing_tags() || self.requester.reads_existing_tags() {
                     let tags = self.existing_tags(bucket, key.into()).await?.unwrap_or_default();
                     let tags = tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
                     context.set_existing(tags);

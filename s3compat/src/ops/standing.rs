@@ -4,6 +4,7 @@
 //! * A policy that can't be read opens nothing, and leaves its owner what repairs it.
 //! * Its owner can always read, replace and delete a policy, whatever it denies.
 //! * Where a bucket's public policy is restricted, nobody but the owner is let in.
+//! * Who carries a policy may do what that or the bucket's allows, in another's bucket what both do.
 //! * What no policy speaks of is decided by lists: the bucket's, or that of the object, once it is read.
 
 use martlet_protocol::Setting;
@@ -102,7 +103,12 @@ impl Standing {
     /// Whether it may do this to `resource`.
     pub(super) fn allows(&self, question: &Question<'_>) -> Answer {
         use Action::{DeleteBucketPolicy, GetBucketPolicy, PutBucketPolicy};
+        let own = question.requester.own_verdict(question);
+        if own == Some(Verdict::Deny) {
+            return Answer::No;
+        }
         if self.is_owner
+            && own.is_none()
             && matches!(question.action, DeleteBucketPolicy | GetBucketPolicy | PutBucketPolicy)
         {
             return Answer::Yes;
@@ -110,10 +116,14 @@ impl Standing {
         if self.is_unreadable {
             return Answer::No;
         }
+        let is_silent = own == Some(Verdict::Undecided);
         match self.judge(question) {
             Verdict::Deny => Answer::No,
             _ if self.is_closed && !self.is_owner => Answer::No,
+            // What is another account's, both must allow.
+            _ if is_silent && !self.is_owner => Answer::No,
             Verdict::Allow => Answer::Yes,
+            Verdict::Undecided if is_silent => Answer::No,
             Verdict::Undecided => self.grants(question.requester, question.action),
         }
     }

@@ -16,7 +16,7 @@ use martlet_proxy::{
 use martlet_ring::{Device, Node, Ring};
 use martlet_s3compat::auth::{Identity, Keys, Secret};
 use martlet_s3compat::door::{DoorConfig, GuardedBody};
-use martlet_s3compat::{Peer, S3Service, TokenKey};
+use martlet_s3compat::{Peer, S3Service, SessionKey, TokenKey};
 use sha2::{Digest, Sha256};
 
 /// 2026-01-01T00:00:00Z.
@@ -31,6 +31,7 @@ pub(crate) const PART_BYTES_MIN: u64 = 16;
 /// A service and what is behind it.
 pub(crate) struct World {
     service: S3Service,
+    pub(crate) clock: Arc<ManualClock>,
     pub(crate) node: Arc<MemoryBackend>,
     pub(crate) device: DeviceId,
     /// Its tenants, users and keys.
@@ -65,11 +66,16 @@ impl World {
             ("ROOT".to_owned(), secret, Identity::known("root")),
         ]);
         let accounts = Accounts::new(store.clone(), Vault::new(vec![MasterKey::new(&[1; 32])]));
-        let keys = keys.with_accounts(accounts.clone());
+        let sessions = SessionKey::derive(SECRET.as_bytes());
+        let keys = keys.with_accounts(accounts.clone()).with_sessions(
+            accounts.clone(),
+            sessions,
+            Vec::new(),
+        );
         let tokens = TokenKey::derive(SECRET.as_bytes());
         let config = DoorConfig { allow_anonymous: true, ..DoorConfig::default() };
-        let service = S3Service::new(store, config, clock, keys, tokens);
-        Self { service, node, device, accounts }
+        let service = S3Service::new(store, config, clock.clone(), keys, tokens);
+        Self { service, clock, node, device, accounts }
     }
 
     /// A world with the bucket `bkt`.
@@ -110,7 +116,8 @@ impl World {
             world: self,
             method,
             target: target.to_owned(),
-            access_key: "ALICE",
+            access_key: "ALICE".to_owned(),
+            secret: SECRET.to_owned(),
             payload: "UNSIGNED-PAYLOAD",
             headers: Vec::new(),
             body: Bytes::new(),
@@ -158,7 +165,8 @@ pub(crate) struct Call<'a> {
     world: &'a World,
     method: &'static str,
     target: String,
-    access_key: &'static str,
+    access_key: String,
+    secret: String,
     payload: &'static str,
     headers: Vec<(String, String)>,
     body: Bytes,
@@ -176,9 +184,16 @@ impl Call<'_> {
         self
     }
 
-    pub(crate) fn by(mut self, access_key: &'static str) -> Self {
-        self.access_key = access_key;
+    pub(crate) fn by(mut self, access_key: &str) -> Self {
+        access_key.clone_into(&mut self.access_key);
         self
+    }
+
+    /// Signed by a session, which shows its token.
+    pub(crate) fn of_session(mut self, session: &Session) -> Self {
+        self.access_key.clone_from(&session.access_key);
+        self.secret.clone_from(&session.secret);
+        self.header("x-amz-security-token", &session.token)
     }
 
     /// The address that it comes from.
@@ -240,7 +255,7 @@ impl Call<'_> {
             self.payload
         );
         let hash = hex::encode(Sha256::digest(canonical));
-        let signature = sign("AWS4-HMAC-SHA256", &hash);
+        let signature = sign_with(&self.secret, "s3", &hash);
         format!(
             "AWS4-HMAC-SHA256 Credential={}/{SCOPE}, SignedHeaders={names}, Signature={signature}",
             self.access_key
@@ -263,6 +278,67 @@ impl Call<'_> {
             request.extensions_mut().insert(peer);
         }
         Reply::of(self.world.service.call(request).await).await
+    }
+}
+
+/// The credentials of a session.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) access_key: String,
+    pub(crate) secret: String,
+    pub(crate) token: String,
+}
+
+/// The signature of a request with this hash, at a service.
+fn sign_with(secret: &str, service: &str, hash: &str) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(NOW_MS);
+    let key = generate_signing_key(secret, time, "us-east-1", service);
+    let scope = SCOPE.replace("s3", service);
+    let text = format!("AWS4-HMAC-SHA256\n{AMZ_DATE}\n{scope}\n{hash}");
+    calculate_signature(key, text.as_bytes())
+}
+
+impl World {
+    /// Posts a form to the token service, signed by a key or by a session.
+    pub(crate) async fn ask_tokens(
+        &self,
+        by: &str,
+        session: Option<&Session>,
+        form: &str,
+    ) -> Reply {
+        let (access_key, secret) =
+            session.map_or((by, SECRET), |it| (it.access_key.as_str(), it.secret.as_str()));
+        let kind = "application/x-www-form-urlencoded";
+        let mut headers = vec![("content-type", kind), ("host", HOST), ("x-amz-date", AMZ_DATE)];
+        headers.extend(session.map(|it| ("x-amz-security-token", it.token.as_str())));
+        headers.sort_unstable();
+        let lines: String =
+            headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
+        let names = names.join(";");
+        let payload = hex::encode(Sha256::digest(form));
+        let canonical = format!("POST\n/\n\n{lines}\n{names}\n{payload}");
+        let signature = sign_with(secret, "sts", &hex::encode(Sha256::digest(canonical)));
+        let scope = SCOPE.replace("s3", "sts");
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 Credential={access_key}/{scope}, SignedHeaders={names}, \
+             Signature={signature}"
+        );
+        let mut request = Request::post("/").header("authorization", authorization);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(form.to_owned()))).unwrap();
+        Reply::of(self.service.call(request).await).await
+    }
+
+    /// Posts a form that nobody signed.
+    pub(crate) async fn ask_tokens_unsigned(&self, form: &str) -> Reply {
+        let request = Request::post("/")
+            .header("host", HOST)
+            .header("content-type", "application/x-www-form-urlencoded; charset=utf-8")
+            .body(Full::new(Bytes::from(form.to_owned())));
+        Reply::of(self.service.call(request.unwrap()).await).await
     }
 }
 

@@ -3,6 +3,7 @@
 use martlet_protocol::Network;
 
 use crate::admin::wire::accounts::{KeyLine, TenantLine, UserLine};
+use crate::admin::wire::roles::{RoleLine, UserPolicy};
 use crate::columns::table;
 
 fn rows(pairs: &[(&str, &str)]) -> String {
@@ -54,8 +55,41 @@ pub(super) fn user(line: &UserLine) -> String {
         ("user", &line.user),
         ("principal", &line.arn),
         ("role", &line.role),
+        ("policy", if line.has_policy { "its own" } else { "none" }),
         ("state", state(line.enabled)),
     ])
+}
+
+/// The policy of a user.
+pub(super) fn user_policy(line: &UserPolicy) -> String {
+    match &line.policy {
+        Some(policy) => format!("{policy}\n"),
+        None => format!("the user {}/{} has no policy\n", line.tenant, line.user),
+    }
+}
+
+/// One role.
+pub(super) fn role(line: &RoleLine) -> String {
+    let mut text = rows(&[
+        ("tenant", &line.tenant),
+        ("role", &line.role),
+        ("principal", &line.arn),
+        ("sessions", &format!("{} s at most", line.max_session_seconds)),
+        ("state", state(line.enabled)),
+    ]);
+    let trust = line.trust.as_deref().unwrap_or("the tenant's own keys");
+    text += &format!("\nmay do:\n{}\n\ntrusts:\n{trust}\n", line.policy);
+    text
+}
+
+/// One line for each.
+pub(super) fn roles(lines: &[RoleLine]) -> String {
+    let mut rows = header(&["role", "state", "sessions", "principal"]);
+    rows.extend(lines.iter().cloned().map(|line| {
+        let RoleLine { role, arn, enabled, max_session_seconds, .. } = line;
+        vec![role, state(enabled).to_owned(), format!("{max_session_seconds} s"), arn]
+    }));
+    table(&rows, &[])
 }
 
 /// One line for each.
@@ -155,10 +189,23 @@ mod tests {
             user: "carol".into(),
             arn: "arn:aws:iam::research:user/carol".into(),
             role: "read-only".into(),
+            has_policy: false,
             created_ms: 1,
             enabled: true,
         };
         assert!(users(&[user]).contains("read-only"));
+        let line = RoleLine {
+            tenant: "research".into(),
+            role: "reader".into(),
+            arn: "arn:aws:iam::research:role/reader".into(),
+            created_ms: 1,
+            enabled: true,
+            max_session_seconds: 3600,
+            policy: "{}".into(),
+            trust: None,
+        };
+        assert!(role(&line).contains("the tenant's own keys"));
+        assert!(roles(&[line]).contains("role/reader"));
         assert_eq!(keys(&[line(None), line(None)]).lines().count(), 3);
     }
 }

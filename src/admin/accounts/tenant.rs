@@ -58,7 +58,7 @@ pub(in crate::admin) enum TenantCommand {
         #[command(flatten)]
         limit: LimitArgs,
     },
-    /// Delete one that has no users, keys and buckets any more
+    /// Delete one that has no users, roles, keys and buckets any more
     Delete {
         /// Its name
         name: String,

@@ -1,12 +1,16 @@
 //! `martlet admin user`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use martlet_proxy::Role;
 
+use super::role::document;
 use super::{all, print};
 use crate::admin::ask::Server;
 use crate::admin::print::show;
 use crate::admin::wire::accounts::{Deleted, USER, USERS, UserAsked, UserLine};
+use crate::admin::wire::roles::{USER_POLICY, UserPolicy};
 use crate::failure::Failure;
 
 /// What is asked of users.
@@ -14,12 +18,14 @@ use crate::failure::Failure;
 #[command(after_help = "\
 A user may do at most what its role says, of what its tenant may: admin all of it; read-write reads \
 everything and writes and deletes objects; read-only reads. Bucket policies name it as \
-arn:aws:iam::TENANT:user/NAME. A tenant needs no users: its own keys may do all that it may.
+arn:aws:iam::TENANT:user/NAME. With a policy of its own it may do no more than that and buckets' policies \
+allow. A tenant needs no users: its own keys may do all that it may.
 
 Examples:
   martlet admin user create --tenant research trainer --role read-write
   martlet admin key create --tenant research --user trainer
-  martlet admin user set --tenant research trainer --role read-only")]
+  martlet admin user set --tenant research trainer --role read-only
+  martlet admin user policy put --tenant research trainer policy.json")]
 pub(in crate::admin) enum UserCommand {
     /// Make a user
     Create {
@@ -45,12 +51,51 @@ pub(in crate::admin) enum UserCommand {
         #[arg(long, value_name = "admin|read-write|read-only")]
         role: Role,
     },
+    /// The policy of its own, if it has one
+    #[command(subcommand)]
+    Policy(UserPolicyCommand),
     /// Let none of its keys in, until it is enabled
     Disable(WhichUser),
     /// Let its keys in again
     Enable(WhichUser),
     /// Delete one that has no keys any more
     Delete(WhichUser),
+}
+
+/// What is asked of the policy of a user.
+#[derive(Debug, Subcommand)]
+pub(in crate::admin) enum UserPolicyCommand {
+    /// Give it a policy, in place of the one it had
+    Put {
+        #[command(flatten)]
+        who: WhichUser,
+        /// File with a policy without principals
+        file: PathBuf,
+    },
+    /// Show it
+    Get(WhichUser),
+    /// Take it away: its role alone says what it may do
+    Delete(WhichUser),
+}
+
+impl UserPolicyCommand {
+    fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+        let line: UserPolicy = match self {
+            Self::Put { who, file } => {
+                let UserAsked { tenant, user, .. } = who.asked();
+                let policy = Some(document(file)?);
+                server.put(USER_POLICY, &UserPolicy { tenant, user, policy })?
+            }
+            Self::Get(who) => server.ask(USER_POLICY, &who.query())?,
+            Self::Delete(who) => {
+                let deleted: Deleted = server.delete(USER_POLICY, &who.query())?;
+                show(&deleted, json, |it| format!("the user {} has no policy\n", it.deleted));
+                return Ok(());
+            }
+        };
+        show(&line, json, print::user_policy);
+        Ok(())
+    }
 }
 
 /// A user.
@@ -92,6 +137,7 @@ impl UserCommand {
                 return Ok(());
             }
             Self::Show(who) => server.ask(USER, &who.query())?,
+            Self::Policy(command) => return command.run(server, json),
             Self::Disable(who) | Self::Enable(who) => {
                 let enabled = Some(matches!(self, Self::Enable(_)));
                 server.put(USER, &UserAsked { enabled, ..who.asked() })?

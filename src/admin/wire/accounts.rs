@@ -48,6 +48,8 @@ pub(crate) struct UserLine {
     /// As bucket policies name it.
     pub(crate) arn: String,
     pub(crate) role: String,
+    /// Whether it has a policy of its own.
+    pub(crate) has_policy: bool,
     pub(crate) created_ms: u64,
     pub(crate) enabled: bool,
 }

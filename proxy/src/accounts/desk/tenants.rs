@@ -84,7 +84,7 @@ impl Accounts {
         self.store.change_document(name, change).await
     }
 
-    /// Deletes a tenant that has no users, keys and buckets.
+    /// Deletes a tenant that has no users, roles, keys and buckets.
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`], saying what it has.
@@ -95,6 +95,9 @@ impl Accounts {
         };
         if let Some(user) = self.users(name, None, 1).await?.0.first() {
             return Err(has("user", &user.name));
+        }
+        if let Some(role) = self.roles(name, None, 1).await?.0.first() {
+            return Err(has("role", &role.name));
         }
         if let Some(key) = self.keys(Some(name), None, 1).await?.0.first() {
             return Err(has("access key", &key.access_key));

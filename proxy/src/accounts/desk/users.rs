@@ -39,6 +39,7 @@ impl Accounts {
             id: hex::encode(random_bytes::<16>()),
             created_ms: self.now_ms(),
             role: new.role,
+            policy: None,
             disabled: false,
         };
         self.store.create_document(&user).await?;
@@ -80,6 +81,23 @@ impl Accounts {
         let change = |user: &mut User| {
             user.disabled = disabled.unwrap_or(user.disabled);
             user.role = role.unwrap_or(user.role);
+            Ok(())
+        };
+        self.store.change_document(&format!("{tenant}/{name}"), change).await
+    }
+
+    /// Gives a user a policy of its own, in place of the one it had, or takes it away.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAccount`].
+    pub async fn set_user_policy(
+        &self,
+        tenant: &str,
+        name: &str,
+        policy: Option<String>,
+    ) -> Result<User> {
+        let change = |user: &mut User| {
+            user.policy.clone_from(&policy);
             Ok(())
         };
         self.store.change_document(&format!("{tenant}/{name}"), change).await

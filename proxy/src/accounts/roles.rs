@@ -1,0 +1,146 @@
+//! Roles: what somebody may be for a while, and who may be it.
+//!
+//! What their policies say is for whoever judges requests to read; here they are texts.
+
+use futures::future::try_join;
+use serde::{Deserialize, Serialize};
+
+use super::cache::Known;
+use super::records::{Kept, Tenant};
+use super::vault::Vault;
+use crate::error::{Error, Result};
+use crate::store::ObjectStore;
+
+/// How long a session may be, in seconds.
+pub const SESSION_S: std::ops::RangeInclusive<u32> = 900..=43_200;
+/// How long it may be where nobody says more.
+pub const SESSION_S_DEFAULT: u32 = 3600;
+
+/// A role of a tenant that somebody may take on for a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRole {
+    /// Whose role it is.
+    pub tenant: String,
+    /// The tenant's canonical id.
+    pub tenant_id: String,
+    /// Its name within the tenant.
+    pub name: String,
+    /// Drawn at its creation.
+    pub id: String,
+    /// When it was made, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// What it may do: a policy without principals.
+    pub policy: String,
+    /// Who may take it on; without it, the tenant's own keys.
+    #[serde(default)]
+    pub trust: Option<String>,
+    /// How long a session of it may be, at most.
+    pub session_s_max: u32,
+    /// Whether it opens nothing, its sessions included.
+    #[serde(default)]
+    pub disabled: bool,
+}
+
+impl Kept for SessionRole {
+    const KIND: &'static str = "role";
+    const FOLDER: &'static str = "role/";
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.tenant, self.name)
+    }
+}
+
+/// A role that can be taken on, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleOf {
+    /// The role.
+    pub role: SessionRole,
+    /// Its tenant.
+    pub tenant: Tenant,
+}
+
+impl RoleOf {
+    /// A role, if it is enabled and so is the tenant that it was made for.
+    fn of(role: SessionRole, tenant: Option<Tenant>) -> Option<Self> {
+        let tenant = tenant.filter(|it| !it.disabled && it.canonical_id == role.tenant_id)?;
+        (!role.disabled).then_some(Self { role, tenant })
+    }
+}
+
+#[async_trait::async_trait]
+impl Known for RoleOf {
+    fn is_name(name: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_graphic();
+        name.split('/').count() == 2 && name.len() <= 128 && name.bytes().all(is_plain)
+    }
+
+    async fn find(store: &ObjectStore, name: &str) -> Result<Option<Self>> {
+        let tenant = name.split('/').next().unwrap_or_default();
+        let found = try_join(store.document::<SessionRole>(name), store.document::<Tenant>(tenant));
+        let (role, tenant) = found.await?;
+        Ok(role.and_then(|role| Self::of(role, tenant)))
+    }
+
+    fn secret(&self, _vault: &Vault) -> Result<String, String> {
+        Ok(String::new())
+    }
+}
+
+/// Refuses sessions that are too short or too long.
+pub(super) fn check_session(session_s_max: u32) -> Result<()> {
+    if SESSION_S.contains(&session_s_max) {
+        return Ok(());
+    }
+    let (least, most) = (SESSION_S.start(), SESSION_S.end());
+    Err(Error::InvalidArgument(format!(
+        "the sessions of a role are {least} to {most} seconds long, at most"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role() -> SessionRole {
+        SessionRole {
+            tenant: "t".into(),
+            tenant_id: "c1".into(),
+            name: "r".into(),
+            id: "r1".into(),
+            created_ms: 1,
+            policy: "{}".into(),
+            trust: None,
+            session_s_max: SESSION_S_DEFAULT,
+            disabled: false,
+        }
+    }
+
+    fn tenant(canonical_id: &str, disabled: bool) -> Tenant {
+        Tenant {
+            name: "t".into(),
+            canonical_id: canonical_id.into(),
+            display_name: "T".into(),
+            created_ms: 1,
+            disabled,
+            networks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_role_is_its_own_tenants_while_both_are_enabled() {
+        assert!(RoleOf::of(role(), Some(tenant("c1", false))).is_some());
+        assert!(RoleOf::of(role(), None).is_none());
+        assert!(RoleOf::of(role(), Some(tenant("c1", true))).is_none());
+        assert!(RoleOf::of(role(), Some(tenant("c2", false))).is_none(), "it has the name alone");
+        let off = SessionRole { disabled: true, ..role() };
+        assert!(RoleOf::of(off, Some(tenant("c1", false))).is_none());
+    }
+
+    #[test]
+    fn names_that_no_role_has_are_asked_nobody_about() {
+        assert!(RoleOf::is_name("t/r") && !RoleOf::is_name("t") && !RoleOf::is_name("t/r/s"));
+        assert!(!RoleOf::is_name("t/ r") && !RoleOf::is_name(&format!("t/{}", "r".repeat(200))));
+        assert!(check_session(900).is_ok() && check_session(899).is_err());
+        assert!(check_session(43_200).is_ok() && check_session(43_201).is_err());
+    }
+}

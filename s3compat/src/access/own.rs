@@ -1,0 +1,115 @@
+//! Policies that users, roles and sessions carry themselves: they name nobody, for they are about whoever
+//! carries them.
+//!
+//! Invariants:
+//! * A deny in one of them wins over all that lets its holder in.
+//! * One that can't be read allows nothing.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Malformed, Policy, Question, Verdict};
+
+/// A policy that its holder carries.
+#[derive(Clone)]
+pub(crate) struct OwnPolicy {
+    text: Arc<str>,
+    /// None where it can't be read.
+    policy: Option<Arc<Policy>>,
+}
+
+impl PartialEq for OwnPolicy {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for OwnPolicy {}
+
+impl fmt::Debug for OwnPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnPolicy").field(&self.text).finish()
+    }
+}
+
+impl OwnPolicy {
+    /// Refuses what can't be evaluated.
+    pub(crate) fn check(text: &str) -> Result<(), Malformed> {
+        Policy::parse_own(text.as_bytes()).map(drop)
+    }
+
+    /// One that was taken before.
+    pub(crate) fn read(text: &str) -> Self {
+        let policy = Policy::parse_own(text.as_bytes());
+        if let Err(error) = &policy {
+            tracing::error!(%error, "the policy of a user or role can't be read");
+        }
+        Self { text: text.into(), policy: policy.ok().map(Arc::new) }
+    }
+
+    /// What it says to a question.
+    pub(crate) fn judge(&self, question: &Question<'_>) -> Verdict {
+        self.policy.as_ref().map_or(Verdict::Deny, |policy| policy.judge(question))
+    }
+
+    /// Whether it must be told the tags of the object that is there.
+    pub(crate) fn reads_existing_tags(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.reads_existing_tags())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Action, Context, Requester};
+    use super::*;
+
+    fn judge(text: &str, action: Action, resource: &str) -> Verdict {
+        let (requester, context) = (&Requester::named("alice"), &Context::default());
+        OwnPolicy::read(text).judge(&Question { requester, action, resource, context })
+    }
+
+    fn policy(effect: &str, action: &str, resource: &str) -> String {
+        format!(
+            r#"{{"Version": "2012-10-17", "Statement":
+                {{"Effect": "{effect}", "Action": "{action}", "Resource": "{resource}"}}}}"#
+        )
+    }
+
+    #[test]
+    fn it_speaks_of_any_bucket_and_of_the_service() {
+        let one = policy("Allow", "s3:GetObject", "arn:aws:s3:::bkt/a/*");
+        assert_eq!(judge(&one, Action::GetObject, "bkt/a/k"), Verdict::Allow);
+        assert_eq!(judge(&one, Action::GetObject, "bkt/b"), Verdict::Undecided);
+        assert_eq!(judge(&one, Action::PutObject, "bkt/a/k"), Verdict::Undecided);
+        let all = policy("Allow", "s3:*", "*");
+        assert_eq!(judge(&all, Action::ListAllMyBuckets, "*"), Verdict::Allow);
+        assert_eq!(judge(&all, Action::CreateBucket, "new"), Verdict::Allow);
+        let lists = policy("Allow", "s3:ListAllMyBuckets", "arn:aws:s3:::*");
+        assert_eq!(judge(&lists, Action::ListAllMyBuckets, "*"), Verdict::Allow);
+        let other = policy("Allow", "s3:ListAllMyBuckets", "arn:aws:s3:::b*");
+        assert_eq!(judge(&other, Action::ListAllMyBuckets, "*"), Verdict::Undecided);
+        let deny = policy("Deny", "*", "arn:aws:s3:::bkt/*");
+        assert_eq!(judge(&deny, Action::GetObject, "bkt/k"), Verdict::Deny);
+    }
+
+    #[test]
+    fn what_names_somebody_or_nothing_of_ours_is_refused() {
+        let named = r#"{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "s3:*",
+                        "Resource": "*"}}"#;
+        assert!(OwnPolicy::check(named).unwrap_err().to_string().contains("principal"));
+        for (action, resource) in
+            [("sts:AssumeRole", "*"), ("s3:Get", "*"), ("s3:*", "arn:aws:sqs:::q"), ("s3:*", "bkt")]
+        {
+            assert!(OwnPolicy::check(&policy("Allow", action, resource)).is_err(), "{action}");
+        }
+        let condition = r#"{"Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*",
+                            "Condition": {"StringEquals": {"sts:ExternalId": "x"}}}}"#;
+        assert!(OwnPolicy::check(condition).is_err());
+    }
+
+    #[test]
+    fn what_can_not_be_read_allows_nothing() {
+        assert_eq!(judge("{", Action::GetObject, "bkt/k"), Verdict::Deny);
+        assert!(!OwnPolicy::read("{").reads_existing_tags());
+    }
+}

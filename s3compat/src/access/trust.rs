@@ -1,0 +1,205 @@
+//! Who may take on a role: the document that a role trusts by.
+//!
+//! Invariants:
+//! * What isn't allowed by a statement is refused, and a deny wins.
+//! * Whoever is held to less than its account is not let in by a statement that names the account, or
+//!   everyone: a role must not be a way round a ceiling. It is let in by its own name.
+//! * A statement about one provider's tokens lets no other provider's in.
+
+use super::condition::Condition;
+use super::glob::{Atom, atoms, matches};
+use super::json::Json;
+use super::key::Key;
+use super::principal::Principals;
+use super::{Context, Malformed, Requester};
+
+/// Bytes of a document.
+const TRUST_BYTES_MAX: usize = 10 * 1024;
+const VERSIONS: [&str; 2] = ["2012-10-17", "2008-10-17"];
+/// What an ARN of a provider has before its name.
+const PROVIDER: &str = ":oidc-provider/";
+
+/// A way to take on a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    AssumeRole,
+    AssumeRoleWithWebIdentity,
+}
+
+/// Who comes, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taker<'a> {
+    pub(crate) way: Way,
+    /// Who signed the request; nobody in particular, where a token speaks.
+    pub(crate) requester: &'a Requester,
+    /// Whose token speaks: the issuer's name without its scheme.
+    pub(crate) provider: Option<&'a str>,
+    pub(crate) context: &'a Context,
+}
+
+/// The document that a role trusts by.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Trust(Vec<Statement>);
+
+#[derive(Clone, Debug, PartialEq)]
+struct Statement {
+    is_allowing: bool,
+    whom: Whom,
+    actions: Vec<Vec<Atom>>,
+    conditions: Vec<Condition>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Whom {
+    Principals(Principals),
+    Provider(String),
+}
+
+/// The name of a provider, as trust documents write it: an issuer without its scheme.
+pub(crate) fn provider_name(issuer: &str) -> &str {
+    let name = issuer.strip_prefix("https://").or_else(|| issuer.strip_prefix("http://"));
+    name.unwrap_or(issuer).trim_end_matches('/')
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::AssumeRole => "sts:assumerole",
+            Self::AssumeRoleWithWebIdentity => "sts:assumerolewithwebidentity",
+        }
+    }
+}
+
+impl Trust {
+    /// Reads a document; refuses what can't be evaluated.
+    pub(crate) fn parse(text: &str) -> Result<Self, Malformed> {
+        if text.len() > TRUST_BYTES_MAX {
+            let message = format!("a trust document has {TRUST_BYTES_MAX} bytes at most");
+            return Err(Malformed::new(message));
+        }
+        let json =
+            Json::parse(text).ok_or_else(|| Malformed::new("This policy contains invalid Json"))?;
+        let mut statements = None;
+        for (name, json) in json.members().ok_or_else(syntax)? {
+            match (name.as_str(), json) {
+                ("Version", Json::Text(version)) if VERSIONS.contains(&version.as_str()) => {}
+                ("Id", Json::Text(_)) => {}
+                ("Version" | "Id", _) => return Err(syntax()),
+                ("Statement", Json::List(list)) => statements = Some(list.as_slice()),
+                ("Statement", one) => statements = Some(std::slice::from_ref(one)),
+                _ => return Err(Malformed::new(format!("Unknown field {name}"))),
+            }
+        }
+        let statements = statements.filter(|all| !all.is_empty());
+        let statements =
+            statements.ok_or_else(|| Malformed::new("Missing required field Statement"))?;
+        statements.iter().map(Statement::parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether it lets somebody take on the role.
+    pub(crate) fn admits(&self, taker: Taker<'_>) -> bool {
+        let about = |allowing| {
+            let mut all = self.0.iter().filter(move |one| one.is_allowing == allowing);
+            all.any(|one| one.is_about(taker))
+        };
+        about(true) && !about(false)
+    }
+}
+
+impl Statement {
+    fn parse(json: &Json) -> Result<Self, Malformed> {
+        let (mut effect, mut whom, mut actions, mut conditions) = (None, None, None, None);
+        for (name, json) in json.members().ok_or_else(syntax)? {
+            match (name.as_str(), json) {
+                ("Sid", Json::Text(_)) => {}
+                ("Effect", Json::Text(text)) if text == "Allow" => effect = Some(true),
+                ("Effect", Json::Text(text)) if text == "Deny" => effect = Some(false),
+                ("Effect" | "Sid", _) => return Err(syntax()),
+                ("Principal", json) => whom = Some(Whom::parse(json)?),
+                ("Action", json) => actions = Some(parse_actions(json)?),
+                ("Condition", json) => conditions = Some(json),
+                _ => return Err(Malformed::new(format!("Unknown field {name}"))),
+            }
+        }
+        let missing = |name: &str| Malformed::new(format!("Missing required field {name}"));
+        let whom = whom.ok_or_else(|| missing("Principal"))?;
+        let provider = match &whom {
+            Whom::Provider(name) => Some(name.as_str()),
+            Whom::Principals(_) => None,
+        };
+        let read_key = |text: &str| Key::of_trust(text, provider);
+        let conditions = match conditions {
+            None => Vec::new(),
+            Some(json) => Condition::parse_all_by(json, true, &read_key)?,
+        };
+        Ok(Self {
+            is_allowing: effect.ok_or_else(|| missing("Effect"))?,
+            actions: actions.ok_or_else(|| missing("Action"))?,
+            whom,
+            conditions,
+        })
+    }
+
+    fn is_about(&self, taker: Taker<'_>) -> bool {
+        let is_named = match (&self.whom, taker.way) {
+            (Whom::Principals(named), Way::AssumeRole) => {
+                let is_whole = !self.is_allowing || taker.requester.is_whole();
+                let is_somebody = *taker.requester != Requester::Anonymous;
+                is_somebody
+                    && named.name(taker.requester)
+                    && (is_whole || named.name_closely(taker.requester))
+            }
+            (Whom::Provider(name), Way::AssumeRoleWithWebIdentity) => {
+                taker.provider == Some(name.as_str())
+            }
+            _ => false,
+        };
+        is_named
+            && self.actions.iter().any(|pattern| matches(pattern, taker.way.name()))
+            && self.conditions.iter().all(|one| one.holds(taker.context, self.is_allowing))
+    }
+}
+
+impl Whom {
+    fn parse(json: &Json) -> Result<Self, Malformed> {
+        let wrong = || Malformed::new("Invalid principal in policy");
+        let Some([(kind, named)]) = json.members() else {
+            return Principals::parse(json).map(Self::Principals);
+        };
+        if kind != "Federated" {
+            return Principals::parse(json).map(Self::Principals);
+        }
+        // One alone, so that what its tokens must say is said of no other's.
+        let names = named.texts().ok_or_else(wrong)?;
+        let [name] = names.as_slice() else { return Err(wrong()) };
+        let name = match name.split_once(PROVIDER) {
+            Some((arn, name)) if arn.starts_with("arn:aws:iam::") => name,
+            _ if name.starts_with("arn:") => return Err(wrong()),
+            _ => name,
+        };
+        let name = provider_name(name);
+        if name.is_empty() || name.contains('*') {
+            return Err(wrong());
+        }
+        Ok(Self::Provider(name.to_owned()))
+    }
+}
+
+fn parse_actions(json: &Json) -> Result<Vec<Vec<Atom>>, Malformed> {
+    let wrong = || Malformed::new("Policy has invalid action");
+    let read = |name: &&str| {
+        let pattern: Vec<Atom> = atoms(&name.to_ascii_lowercase()).collect();
+        let is_known = [Way::AssumeRole, Way::AssumeRoleWithWebIdentity]
+            .iter()
+            .any(|way| matches(&pattern, way.name()));
+        is_known.then_some(pattern).ok_or_else(wrong)
+    };
+    json.texts().ok_or_else(wrong)?.iter().map(read).collect()
+}
+
+fn syntax() -> Malformed {
+    Malformed::new("Invalid policy syntax.")
+}
+
+#[cfg(test)]
+mod tests;

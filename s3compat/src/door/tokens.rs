@@ -1,0 +1,49 @@
+//! Requests for the security token service: read whole, and answered without an operation.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{Request, Response};
+use s3s::Body;
+
+use super::prepare::{Gate, number};
+use super::reply::RequestId;
+use crate::auth::{Refusal, Target};
+use crate::decode::{BodyFacts, BodyPlan, DecodedBody, Framing, collect};
+use crate::sts;
+
+impl Gate {
+    /// Whether a request is for the token service: a form that is posted to no bucket.
+    pub(super) fn is_for_tokens<B>(&self, request: &Request<B>) -> bool {
+        let (uri, headers) = (request.uri(), request.headers());
+        self.authenticator.sessions().is_some()
+            && sts::is_for(request.method(), uri, headers)
+            && self.target(uri, headers).is_ok_and(|target| target.bucket().is_none())
+    }
+
+    /// Its reply.
+    pub(super) async fn answer_for_tokens<B>(
+        &self,
+        request: Request<B>,
+        id: RequestId,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        let read = async {
+            let target: Target = self.target(&parts.uri, &parts.headers)?;
+            let length = number(&parts.headers, CONTENT_LENGTH.as_str())?;
+            let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
+            let plan = BodyPlan { framing: Framing::Plain, facts, idle: self.config.body_idle };
+            let body = collect(DecodedBody::new(body, plan), sts::FORM_BYTES_MAX).await?;
+            Ok::<_, Refusal>((target, body))
+        };
+        let id = id.to_string();
+        let read = read.await;
+        let asked = (&self.authenticator, &parts);
+        sts::answer(asked, read.as_ref().map(|(target, body)| (target, &body[..])), &id).await
+    }
+}

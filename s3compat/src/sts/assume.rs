@@ -1,0 +1,229 @@
+//! The actions: to take on a role, by a signature or by a provider's token, and to ask who one is.
+
+use http::Extensions;
+use martlet_proxy::{SESSION_S, SESSION_S_DEFAULT};
+
+use super::form::Form;
+use super::jwt::{self, Claims, Expected};
+use super::reply::{Elements, StsCode, StsError};
+use super::sessions::{IdentityProvider, Known, Sessions, user_id};
+use super::ticket::{SessionKey, Source, Ticket};
+use crate::access::{Context, OwnPolicy, Requester, Taker, Way, provider_name};
+use crate::auth::{Credential, Timestamp, Who};
+use crate::ops::{add_extensions, add_requester, add_time};
+
+/// Bytes of a policy that limits a session.
+const POLICY_BYTES_MAX: usize = 2048;
+const SESSION_NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=64;
+
+/// A request, as far as it is known who sent it.
+pub(super) struct Call<'a> {
+    pub(super) sessions: &'a Sessions,
+    pub(super) form: &'a Form<'a>,
+    pub(super) extensions: &'a Extensions,
+    pub(super) now_ms: u64,
+}
+
+/// What a session is asked to be.
+struct Asked<'a> {
+    arn: &'a str,
+    name: &'a str,
+    policy: Option<&'a str>,
+    duration_s: Option<u32>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(form: &'a Form<'a>) -> Result<Self, StsError> {
+        let name = form.need("RoleSessionName")?;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+=,.@-".contains(&byte);
+        if !SESSION_NAME_BYTES.contains(&name.len()) || !name.bytes().all(is_plain) {
+            let message = "RoleSessionName must be 2 to 64 letters, digits and _+=,.@-";
+            return Err(StsError::validation(message));
+        }
+        let policy = form.get("Policy");
+        if let Some(policy) = policy {
+            if policy.len() > POLICY_BYTES_MAX {
+                let message = format!("Policy must have {POLICY_BYTES_MAX} bytes at most");
+                return Err(StsError::validation(message));
+            }
+            OwnPolicy::check(policy)
+                .map_err(|why| StsError::new(StsCode::MalformedPolicyDocument, why.to_string()))?;
+        }
+        let duration_s = form.get("DurationSeconds").map(|text| {
+            let number = text.parse().ok().filter(|number| SESSION_S.contains(number));
+            let (least, most) = (SESSION_S.start(), SESSION_S.end());
+            let wrong = || format!("DurationSeconds must be a number from {least} to {most}");
+            number.ok_or_else(|| StsError::validation(wrong()))
+        });
+        Ok(Self { arn: form.need("RoleArn")?, name, policy, duration_s: duration_s.transpose()? })
+    }
+
+    /// The tenant and the name that an ARN names.
+    fn role(&self) -> Result<(&'a str, &'a str), StsError> {
+        let parts = self.arn.strip_prefix("arn:aws:iam::").and_then(|it| it.split_once(":role/"));
+        parts
+            .filter(|(tenant, role)| !tenant.is_empty() && !role.is_empty() && !role.contains('/'))
+            .ok_or_else(|| StsError::validation(format!("{} is no ARN of a role", self.arn)))
+    }
+
+    fn duration_s(&self, role: &Known) -> Result<u32, StsError> {
+        let most = role.of.role.session_s_max;
+        match self.duration_s {
+            None => Ok(SESSION_S_DEFAULT.min(most)),
+            Some(asked) if asked <= most => Ok(asked),
+            Some(_) => Err(StsError::validation(
+                "The requested DurationSeconds exceeds the MaxSessionDuration set for this role.",
+            )),
+        }
+    }
+}
+
+impl Call<'_> {
+    /// `AssumeRole`, by the holder of a key.
+    pub(super) async fn assume_role(
+        &self,
+        credential: &Credential,
+        who: &Who,
+        requester: &Requester,
+    ) -> Result<Elements, StsError> {
+        let asked = Asked::of(self.form)?;
+        let denied = || {
+            let (arn, who) = (asked.arn, who.arn());
+            let message = format!(
+                "User: {who} is not authorized to perform: sts:AssumeRole on resource: {arn}"
+            );
+            StsError::new(StsCode::AccessDenied, message)
+        };
+        let (tenant, name) = asked.role()?;
+        let role = self.sessions.role(tenant, name).await?.ok_or_else(denied)?;
+        let mut context = self.context(requester);
+        context.add_trust("sts:RoleSessionName", asked.name);
+        if let Some(id) = self.form.get("ExternalId") {
+            context.add_trust("sts:ExternalId", id);
+        }
+        let way = Way::AssumeRole;
+        // One session can't begin another: what ended the first would have to end both.
+        if who.session.is_some()
+            || !role.admits(Taker { way, requester, provider: None, context: &context })
+        {
+            return Err(denied());
+        }
+        let source = Source {
+            access_key: credential.access_key().to_owned(),
+            canonical_id: who.canonical_id.clone().into(),
+            user: who.user.clone().into(),
+        };
+        self.begin(&asked, &role, Some(source))
+    }
+
+    /// `AssumeRoleWithWebIdentity`, by whoever has a provider's token.
+    pub(super) async fn assume_role_with_web_identity(&self) -> Result<Elements, StsError> {
+        let asked = Asked::of(self.form)?;
+        let (provider, claims) = self.claims(self.form.need("WebIdentityToken")?).await?;
+        let issuer = provider_name(&provider.issuer);
+        let denied = || {
+            let message = "Not authorized to perform sts:AssumeRoleWithWebIdentity";
+            StsError::new(StsCode::AccessDenied, message)
+        };
+        let (tenant, name) = asked.role()?;
+        let role = self.sessions.role(tenant, name).await?.ok_or_else(denied)?;
+        let requester = &Requester::Anonymous;
+        let mut context = self.context(requester);
+        context.add_trust("sts:RoleSessionName", asked.name);
+        context.add_trust("token:sub", claims.subject.as_str());
+        for audience in &claims.audiences {
+            context.add_trust("token:aud", audience.as_str());
+        }
+        let way = Way::AssumeRoleWithWebIdentity;
+        if !role.admits(Taker { way, requester, provider: Some(issuer), context: &context }) {
+            return Err(denied());
+        }
+        let audience = claims.audiences.iter().find(|it| provider.audiences.contains(it));
+        let begun = self.begin(&asked, &role, None)?;
+        Ok(begun
+            .text("SubjectFromWebIdentityToken", &claims.subject)
+            .text("Audience", audience.map_or("", String::as_str))
+            .text("Provider", issuer))
+    }
+
+    /// `GetCallerIdentity`.
+    pub(super) fn caller_identity(who: &Who) -> Elements {
+        let arn = match &who.session {
+            None => who.arn(),
+            Some(session) => session_arn(&who.account, &session.role, &session.name),
+        };
+        Elements::default()
+            .text("UserId", &who.user)
+            .text("Account", &who.account)
+            .text("Arn", &arn)
+    }
+
+    fn context(&self, requester: &Requester) -> Context {
+        let mut context = Context::default();
+        add_time(&mut context, self.now_ms);
+        add_requester(&mut context, requester);
+        add_extensions(&mut context, self.extensions);
+        context
+    }
+
+    /// What a token claims, and the provider that says so.
+    async fn claims(&self, token: &str) -> Result<(&IdentityProvider, Claims), StsError> {
+        let issuer = jwt::claimed_issuer(token);
+        let mut providers = self.sessions.providers.iter();
+        let provider = providers.find(|it| Some(it.issuer.as_str()) == issuer.as_deref());
+        let provider = provider.ok_or_else(|| {
+            let message = "No OpenIDConnect provider found in your account for the token's issuer";
+            StsError::new(StsCode::InvalidIdentityToken, message)
+        })?;
+        let file = provider.keys.clone();
+        let keys = tokio::task::spawn_blocking(move || file.keys()).await;
+        let keys = keys.map_err(|error| error.to_string()).flatten().map_err(|why| {
+            tracing::error!(why, "the keys of an identity provider can't be had");
+            let message = "The keys of the identity provider can't be read: try again";
+            StsError::new(StsCode::IdpCommunicationError, message)
+        })?;
+        let Self { now_ms, .. } = *self;
+        let expected =
+            Expected { issuer: &provider.issuer, audiences: &provider.audiences, now_ms };
+        Ok((provider, jwt::verify(token, &keys, expected)?))
+    }
+
+    fn begin(
+        &self,
+        asked: &Asked<'_>,
+        role: &Known,
+        source: Option<Source>,
+    ) -> Result<Elements, StsError> {
+        let duration_s = asked.duration_s(role)?;
+        let ticket = Ticket {
+            access_key: SessionKey::new_access_key(),
+            expires_ms: (self.now_ms / 1000 + u64::from(duration_s)) * 1000,
+            tenant: role.of.tenant.name.clone(),
+            role: role.of.role.name.clone(),
+            role_id: role.of.role.id.clone(),
+            name: asked.name.to_owned(),
+            policy: asked.policy.map(str::to_owned),
+            source,
+        };
+        let key = &self.sessions.key;
+        let credentials = Elements::default()
+            .text("AccessKeyId", &ticket.access_key)
+            .text("SecretAccessKey", key.secret(&ticket.access_key).expose())
+            .text("SessionToken", &key.seal(&ticket))
+            .text("Expiration", &Timestamp::from_unix_ms(ticket.expires_ms).to_iso());
+        let user = Elements::default()
+            .text("AssumedRoleId", &user_id(role, asked.name))
+            .text("Arn", &session_arn(&ticket.tenant, &ticket.role, &ticket.name));
+        let begun =
+            Elements::default().inner("Credentials", &credentials).inner("AssumedRoleUser", &user);
+        let percent = asked.policy.map(|policy| policy.len() * 100 / POLICY_BYTES_MAX);
+        Ok(match percent {
+            None => begun,
+            Some(percent) => begun.text("PackedPolicySize", &percent.to_string()),
+        })
+    }
+}
+
+fn session_arn(tenant: &str, role: &str, session: &str) -> String {
+    format!("arn:aws:sts::{tenant}:assumed-role/{role}/{session}")
+}

@@ -1,0 +1,110 @@
+//! What a request asks: the parameters of its form, by a closed list for each action.
+
+use super::reply::{StsCode, StsError};
+use crate::auth::Query;
+
+/// The version of the service that there is.
+const VERSION: &str = "2011-06-15";
+
+/// An action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    AssumeRole,
+    AssumeRoleWithWebIdentity,
+    GetCallerIdentity,
+}
+
+impl Action {
+    pub(super) const ALL: [Self; 3] =
+        [Self::AssumeRole, Self::AssumeRoleWithWebIdentity, Self::GetCallerIdentity];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::AssumeRole => "AssumeRole",
+            Self::AssumeRoleWithWebIdentity => "AssumeRoleWithWebIdentity",
+            Self::GetCallerIdentity => "GetCallerIdentity",
+        }
+    }
+
+    /// What it takes: what isn't among this would limit a session in a way that nobody holds it to.
+    fn parameters(self) -> &'static [&'static str] {
+        match self {
+            Self::AssumeRole => {
+                &["RoleArn", "RoleSessionName", "DurationSeconds", "Policy", "ExternalId"]
+            }
+            Self::AssumeRoleWithWebIdentity => {
+                &["RoleArn", "RoleSessionName", "DurationSeconds", "Policy", "WebIdentityToken"]
+            }
+            Self::GetCallerIdentity => &[],
+        }
+    }
+}
+
+/// The form of a request.
+pub(super) struct Form<'a> {
+    pub(super) action: Action,
+    fields: Query<'a>,
+}
+
+impl<'a> Form<'a> {
+    pub(super) fn parse(text: &'a str) -> Result<Self, StsError> {
+        let fields = Query::parse(text)
+            .map_err(|refusal| StsError::validation(refusal.message.into_owned()))?;
+        let name = fields.get("Action").unwrap_or_default();
+        let action = Action::ALL.into_iter().find(|action| action.name() == name);
+        let action =
+            action.filter(|_| fields.get("Version") == Some(VERSION)).ok_or_else(|| {
+                let version = fields.get("Version").unwrap_or_default();
+                let message = format!("Could not find operation {name} for version {version}");
+                StsError::new(StsCode::InvalidAction, message)
+            })?;
+        let is_known = |name: &str| {
+            ["Action", "Version"].contains(&name) || action.parameters().contains(&name)
+        };
+        if let Some(pair) = fields.pairs().iter().find(|pair| !is_known(&pair.name)) {
+            let message = format!("The parameter {} is not understood here", pair.name);
+            return Err(StsError::validation(message));
+        }
+        Ok(Self { action, fields })
+    }
+
+    /// A parameter, if it is given.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.fields.get(name)
+    }
+
+    /// A parameter that must be given.
+    pub(super) fn need(&self, name: &str) -> Result<&str, StsError> {
+        self.get(name).filter(|value| !value.is_empty()).ok_or_else(|| {
+            StsError::new(StsCode::MissingParameter, format!("The request must contain {name}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> StsCode {
+        Form::parse(text).err().unwrap().code
+    }
+
+    #[test]
+    fn an_action_takes_what_it_knows() {
+        let form = Form::parse("Action=AssumeRole&Version=2011-06-15&RoleArn=a%2Fb+c").unwrap();
+        assert_eq!((form.action, form.get("RoleArn")), (Action::AssumeRole, Some("a/b c")));
+        assert_eq!(form.need("RoleSessionName").unwrap_err().code, StsCode::MissingParameter);
+    }
+
+    #[test]
+    fn what_would_limit_a_session_unheard_is_refused() {
+        let base = "Action=AssumeRole&Version=2011-06-15";
+        for more in ["PolicyArns.member.1.arn=x", "SerialNumber=1", "Tags.member.1.Key=a", "x=1"] {
+            assert_eq!(refusal(&format!("{base}&{more}")), StsCode::ValidationError, "{more}");
+        }
+        assert_eq!(refusal(&format!("{base}&RoleArn=a&RoleArn=b")), StsCode::ValidationError);
+        assert_eq!(refusal("Action=AssumeRole"), StsCode::InvalidAction);
+        assert_eq!(refusal("Action=GetSessionToken&Version=2011-06-15"), StsCode::InvalidAction);
+        assert_eq!(refusal(""), StsCode::InvalidAction);
+    }
+}

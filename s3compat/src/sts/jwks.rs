@@ -1,0 +1,252 @@
+//! The keys that a provider signs its tokens with: a JWKS file, read again when it has changed.
+//!
+//! Invariants:
+//! * Only public keys that can check a signature are taken: shared secrets are passed over, so no token
+//!   can be checked by what is public.
+//! * A file that can't be read lets nobody in, however good it was before.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
+use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
+use serde::Deserialize;
+
+/// Bytes of a file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How a token is signed. There are no others: neither none, nor shared secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Rs256,
+    Es256,
+    EdDsa,
+}
+
+impl Algorithm {
+    /// The one of a name.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        match name {
+            "RS256" => Some(Self::Rs256),
+            "ES256" => Some(Self::Es256),
+            "EdDSA" => Some(Self::EdDsa),
+            _ => None,
+        }
+    }
+}
+
+/// A key of a provider.
+#[derive(Clone, Debug)]
+pub(super) struct PublicKey {
+    kid: Option<String>,
+    algorithm: Algorithm,
+    material: Material,
+}
+
+#[derive(Clone)]
+enum Material {
+    Rsa { n: Vec<u8>, e: Vec<u8> },
+    Point(Vec<u8>),
+}
+
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Material(…)")
+    }
+}
+
+/// A key as a file has it.
+#[derive(Deserialize)]
+struct Written {
+    kty: String,
+    kid: Option<String>,
+    alg: Option<String>,
+    #[serde(rename = "use")]
+    for_use: Option<String>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    keys: Vec<serde_json::Value>,
+}
+
+impl Written {
+    /// The key, if it can check signatures of a kind that is known.
+    fn read(self) -> Option<PublicKey> {
+        let bytes = |text: &Option<String>| URL_SAFE_NO_PAD.decode(text.as_deref()?).ok();
+        let (algorithm, material) = match (self.kty.as_str(), self.crv.as_deref()) {
+            ("RSA", _) => {
+                let (n, e) = (bytes(&self.n)?, bytes(&self.e)?);
+                (Algorithm::Rs256, Material::Rsa { n, e })
+            }
+            ("EC", Some("P-256")) => {
+                let (x, y) = (bytes(&self.x)?, bytes(&self.y)?);
+                // Uncompressed: the form that its checker takes.
+                let point = [&[4], x.as_slice(), &y].concat();
+                (Algorithm::Es256, Material::Point(point))
+            }
+            ("OKP", Some("Ed25519")) => (Algorithm::EdDsa, Material::Point(bytes(&self.x)?)),
+            _ => return None,
+        };
+        let is_for_this =
+            self.alg.as_deref().is_none_or(|alg| Algorithm::of(alg) == Some(algorithm))
+                && self.for_use.as_deref().is_none_or(|it| it == "sig");
+        is_for_this.then_some(PublicKey { kid: self.kid, algorithm, material })
+    }
+}
+
+impl PublicKey {
+    /// Whether it made a signature.
+    pub(super) fn signed(&self, message: &[u8], mark: &[u8]) -> bool {
+        let outcome = match (&self.material, self.algorithm) {
+            (Material::Rsa { n, e }, _) => RsaPublicKeyComponents { n, e }.verify(
+                &signature::RSA_PKCS1_2048_8192_SHA256,
+                message,
+                mark,
+            ),
+            (Material::Point(point), Algorithm::Es256) => {
+                UnparsedPublicKey::new(&signature::ECDSA_P256_SHA256_FIXED, point)
+                    .verify(message, mark)
+            }
+            (Material::Point(point), _) => {
+                UnparsedPublicKey::new(&signature::ED25519, point).verify(message, mark)
+            }
+        };
+        outcome.is_ok()
+    }
+}
+
+/// Keys that can be chosen from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KeySet(Vec<PublicKey>);
+
+impl KeySet {
+    /// Reads a document; none if it is no JWKS.
+    pub(super) fn parse(text: &[u8]) -> Option<Self> {
+        let File { keys } = serde_json::from_slice(text).ok()?;
+        let read = |key| serde_json::from_value::<Written>(key).ok()?.read();
+        Some(Self(keys.into_iter().filter_map(read).collect()))
+    }
+
+    /// The key that a token names, which must be for its algorithm; where it names none, the only one
+    /// that is.
+    pub(super) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<&PublicKey> {
+        let is_it = |key: &&PublicKey| {
+            key.algorithm == algorithm && (kid.is_none() || key.kid.as_deref() == kid)
+        };
+        let mut fitting = self.0.iter().filter(is_it);
+        let first = fitting.next()?;
+        fitting.next().is_none().then_some(first)
+    }
+}
+
+/// The file of a provider's keys.
+#[derive(Debug)]
+pub(super) struct KeyFile {
+    path: PathBuf,
+    read: Mutex<Option<(Mark, Arc<KeySet>)>>,
+}
+
+/// By what it is told that a file has changed.
+type Mark = (SystemTime, u64, u64);
+
+impl KeyFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, read: Mutex::new(None) }
+    }
+
+    /// The keys that the file has now. Blocks.
+    pub(super) fn keys(&self) -> Result<Arc<KeySet>, String> {
+        use std::os::unix::fs::MetadataExt;
+        let name = self.path.display();
+        let unreadable = |error: std::io::Error| format!("{name} can't be read: {error}");
+        let about = std::fs::metadata(&self.path).map_err(unreadable)?;
+        if about.len() > FILE_BYTES_MAX {
+            return Err(format!("{name} has more than {FILE_BYTES_MAX} bytes"));
+        }
+        let mark = (about.modified().map_err(unreadable)?, about.len(), about.ino());
+        if let Some((known, keys)) = &*self.read.lock()
+            && *known == mark
+        {
+            return Ok(keys.clone());
+        }
+        let text = std::fs::read(&self.path).map_err(unreadable)?;
+        let keys = KeySet::parse(&text).ok_or_else(|| format!("{name} is no JWKS"))?;
+        let keys = Arc::new(keys);
+        *self.read.lock() = Some((mark, keys.clone()));
+        Ok(keys)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EC: &str = r#"{"kty": "EC", "crv": "P-256", "kid": "e", "x": "AQ", "y": "Ag"}"#;
+    const RSA: &str = r#"{"kty": "RSA", "kid": "r", "n": "AQ", "e": "AQAB", "alg": "RS256"}"#;
+
+    fn set(keys: &[&str]) -> KeySet {
+        KeySet::parse(format!(r#"{{"keys": [{}]}}"#, keys.join(",")).as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_found_by_name_and_by_what_it_is_for() {
+        let keys = set(&[EC, RSA]);
+        assert!(keys.find(Some("e"), Algorithm::Es256).is_some());
+        assert!(keys.find(Some("e"), Algorithm::Rs256).is_none(), "it is for other tokens");
+        assert!(keys.find(Some("other"), Algorithm::Es256).is_none());
+        assert!(keys.find(None, Algorithm::Rs256).is_some(), "there is one alone");
+        let two = set(&[EC, &EC.replace("\"e\"", "\"f\"")]);
+        assert!(two.find(None, Algorithm::Es256).is_none(), "which?");
+        assert!(set(&[EC, EC]).find(Some("e"), Algorithm::Es256).is_none(), "which?");
+    }
+
+    #[test]
+    fn keys_for_something_else_are_passed_over() {
+        for other in [
+            r#"{"kty": "oct", "kid": "e", "k": "c2VjcmV0", "alg": "HS256"}"#.to_owned(),
+            RSA.replace("RS256", "HS256"),
+            RSA.replace("RS256", "PS256"),
+            EC.replace("P-256", "P-521"),
+            EC.replace("\"kty\"", "\"use\": \"enc\", \"kty\""),
+            EC.replace("\"AQ\"", "\"?\""),
+            r#"{"kid": "e"}"#.to_owned(),
+        ] {
+            assert!(set(&[&other]).0.is_empty(), "{other}");
+        }
+        assert!(KeySet::parse(b"[]").is_none() && KeySet::parse(b"{").is_none());
+    }
+
+    #[test]
+    fn a_file_is_read_again_when_it_has_changed() {
+        let path = std::env::temp_dir().join(SessionFile::name());
+        let file = KeyFile::new(path.clone());
+        assert!(file.keys().unwrap_err().contains("can't be read"));
+        std::fs::write(&path, r#"{"keys": []}"#).unwrap();
+        assert_eq!(file.keys().unwrap().0.len(), 0);
+        std::fs::write(&path, format!(r#"{{"keys": [{EC}]}}"#)).unwrap();
+        assert_eq!(file.keys().unwrap().0.len(), 1);
+        std::fs::write(&path, "mangled").unwrap();
+        assert!(file.keys().unwrap_err().contains("is no JWKS"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(file.keys().is_err());
+    }
+
+    struct SessionFile;
+
+    impl SessionFile {
+        fn name() -> String {
+            let random = hex::encode(martlet_protocol::id::random_bytes::<8>());
+            format!("martlet-jwks-{random}.json")
+        }
+    }
+}

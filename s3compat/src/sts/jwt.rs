@@ -1,0 +1,132 @@
+//! Tokens of identity providers: signed JSON, checked against a provider's keys and by what it claims.
+//!
+//! Invariants:
+//! * Nothing that a token claims is believed before its signature holds.
+//! * The algorithm is one of a closed list, and the key must be for it; headers that bring keys along are
+//!   not looked at.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+
+use super::jwks::{Algorithm, KeySet};
+use super::reply::{StsCode, StsError};
+
+/// Bytes of a token.
+const TOKEN_BYTES_MAX: usize = 20_000;
+/// How far the clocks of a provider and of this store may differ.
+const LEEWAY_S: f64 = 60.0;
+
+/// What tokens a provider's are, here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected<'a> {
+    pub(super) issuer: &'a str,
+    pub(super) audiences: &'a [String],
+    pub(super) now_ms: u64,
+}
+
+/// What a token claims, once it is believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claims {
+    pub(super) subject: String,
+    /// All of them; one at least is expected.
+    pub(super) audiences: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    /// What must be understood: nothing of that sort is.
+    crit: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    iss: String,
+    sub: String,
+    aud: OneOrMore,
+    exp: f64,
+    iat: f64,
+    nbf: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+/// Whose token it says that it is; not to be believed.
+pub(super) fn claimed_issuer(token: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Issuer {
+        iss: String,
+    }
+    let payload = token.split('.').nth(1)?;
+    let payload = URL_SAFE_NO_PAD.decode(payload).ok()?;
+    serde_json::from_slice::<Issuer>(&payload).ok().map(|it| it.iss)
+}
+
+/// What a token claims, if it is one of the provider's and good now.
+pub(super) fn verify(
+    token: &str,
+    keys: &KeySet,
+    expected: Expected<'_>,
+) -> Result<Claims, StsError> {
+    let invalid = |why: &str| StsError::new(StsCode::InvalidIdentityToken, why.to_owned());
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(invalid("The web identity token is too long"));
+    }
+    let no_token = || invalid("The web identity token is not a signed JWT");
+    let (signed, mark) = token.rsplit_once('.').ok_or_else(no_token)?;
+    let (header, payload) = signed.split_once('.').ok_or_else(no_token)?;
+    let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).map_err(|_| no_token());
+    let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| no_token())?;
+    let (payload, mark) = (decode(payload)?, decode(mark)?);
+    let algorithm = Algorithm::of(&header.alg).filter(|_| header.crit.is_none());
+    let algorithm = algorithm
+        .ok_or_else(|| invalid("The web identity token must be signed by RS256, ES256 or EdDSA"))?;
+    let key = keys.find(header.kid.as_deref(), algorithm);
+    let key =
+        key.ok_or_else(|| invalid("No key of the provider is the one that the token names"))?;
+    if !key.signed(signed.as_bytes(), &mark) {
+        return Err(invalid("The signature of the web identity token does not hold"));
+    }
+    let claims: Written = serde_json::from_slice(&payload)
+        .map_err(|_| invalid("The web identity token lacks one of iss, sub, aud, exp and iat"))?;
+    claims.check(expected)
+}
+
+impl Written {
+    fn check(self, expected: Expected<'_>) -> Result<Claims, StsError> {
+        let say = |code, why: &str| Err(StsError::new(code, why.to_owned()));
+        #[expect(clippy::cast_precision_loss, reason = "seconds need no more than 52 bits")]
+        let now = (expected.now_ms / 1000) as f64;
+        if self.iss != expected.issuer {
+            return say(StsCode::InvalidIdentityToken, "The token is another issuer's");
+        }
+        let audiences = match self.aud {
+            OneOrMore::One(one) => vec![one],
+            OneOrMore::More(more) => more,
+        };
+        if !audiences.iter().any(|it| expected.audiences.contains(it)) {
+            return say(StsCode::InvalidIdentityToken, "Incorrect token audience");
+        }
+        if now >= self.exp + LEEWAY_S {
+            return say(StsCode::ExpiredTokenException, "The web identity token has expired");
+        }
+        let begins = self.nbf.unwrap_or(self.iat).max(self.iat);
+        if begins > now + LEEWAY_S {
+            return say(StsCode::IdpRejectedClaim, "The web identity token is not valid yet");
+        }
+        if self.sub.is_empty() {
+            return say(StsCode::IdpRejectedClaim, "The web identity token names nobody");
+        }
+        Ok(Claims { subject: self.sub, audiences })
+    }
+}
+
+#[cfg(test)]
+mod tests;

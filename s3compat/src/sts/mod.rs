@@ -1,0 +1,103 @@
+//! The security token service: roles taken on for a while, by a signature or by an identity provider's
+//! token.
+//!
+//! ```text
+//! POST / (a form) ─▶ signature of the service "sts", or a token ─▶ does the role trust it? ─▶ a session
+//! any S3 request with a session token ─▶ Authenticator ─▶ Sessions ─▶ role, tenant, source as they are now
+//! ```
+//!
+//! * [`ticket`]: session tokens; [`sessions`]: what they stand for.
+//! * [`jwt`], [`jwks`]: tokens of identity providers, and the keys that they are checked by.
+//! * [`form`], [`assume`], [`reply`]: the actions, in the form and XML that SDKs speak.
+//!
+//! It stands in front of the S3 operations: no bucket can be posted a form of this sort, so that what is
+//! meant for one is never taken for the other.
+
+mod assume;
+mod form;
+mod jwks;
+mod jwt;
+mod reply;
+mod sessions;
+mod ticket;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, Uri};
+use s3s::Body;
+
+use self::assume::Call;
+use self::form::{Action, Form};
+use self::reply::{Elements, StsCode, StsError};
+pub use self::sessions::IdentityProvider;
+pub(crate) use self::sessions::Sessions;
+pub use self::ticket::SessionKey;
+use crate::access::Requester;
+use crate::auth::{Authenticator, Caller, Head, Query, Refusal, Target};
+use crate::service::Peer;
+
+/// Bytes of a form: a token, a policy and some names, all of them encoded.
+pub(crate) const FORM_BYTES_MAX: u64 = 128 * 1024;
+const FORM: &[u8] = b"application/x-www-form-urlencoded";
+
+/// Whether a request to no bucket is for this service.
+pub(crate) fn is_for(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    let is_form =
+        content_type.get(..FORM.len()).is_some_and(|start| start.eq_ignore_ascii_case(FORM));
+    method == Method::POST && is_form && uri.path() == "/" && uri.query().is_none_or(str::is_empty)
+}
+
+/// Answers a request by what was read of it.
+pub(crate) async fn answer(
+    (authenticator, parts): (&Authenticator, &Parts),
+    read: Result<(&Target, &[u8]), &Refusal>,
+    id: &str,
+) -> Response<Body> {
+    let outcome = match read {
+        Ok((target, body)) => act(authenticator, (parts, target), body).await,
+        Err(refusal) => Err(refusal.clone().into()),
+    };
+    match outcome {
+        Ok((action, result)) => reply::done(action.name(), result, id),
+        Err(error) => {
+            tracing::debug!(id, code = error.code.told().0, error.message, "turned away");
+            reply::refused(&error, id)
+        }
+    }
+}
+
+async fn act(
+    authenticator: &Authenticator,
+    (parts, target): (&Parts, &Target),
+    body: &[u8],
+) -> Result<(Action, Elements), StsError> {
+    let text = std::str::from_utf8(body).map_err(|_| StsError::validation("It is no text"))?;
+    let form = &Form::parse(text)?;
+    let Some(sessions) = authenticator.sessions() else {
+        return Err(StsError::new(StsCode::InvalidAction, "There are no roles here"));
+    };
+    let now_ms = authenticator.now().unix_ms();
+    let call = Call { sessions, form, extensions: &parts.extensions, now_ms };
+    if form.action == Action::AssumeRoleWithWebIdentity {
+        let result = Box::pin(call.assume_role_with_web_identity()).await?;
+        return Ok((form.action, result));
+    }
+    if !parts.headers.contains_key(AUTHORIZATION) {
+        let message = "Request is missing Authentication Token";
+        return Err(StsError::new(StsCode::MissingAuthenticationToken, message));
+    }
+    let peer = parts.extensions.get().map(|Peer(address)| *address);
+    let caller: Caller = authenticator.caller(&parts.headers, "", peer).await?;
+    let query = Query::default();
+    let (method, headers) = (&parts.method, &parts.headers);
+    let head = Head { method, raw_path: parts.uri.path(), target, query: &query, headers };
+    let credential = authenticator.authenticate_form_request(&head, body, &caller)?;
+    let who = credential.identity().who().ok_or_else(|| StsError::validation("Nobody asks"))?;
+    let requester = Requester::User(who.clone());
+    let result = match form.action {
+        Action::GetCallerIdentity => Call::caller_identity(who),
+        _ => Box::pin(call.assume_role(&credential, who, &requester)).await?,
+    };
+    Ok((form.action, result))
+}

@@ -1,0 +1,176 @@
+//! What this service answers, in its own XML.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use s3s::Body;
+
+use crate::auth::{Code, Refusal};
+use crate::door::push_element;
+
+const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
+
+/// The errors of this service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StsCode {
+    AccessDenied,
+    ExpiredToken,
+    ExpiredTokenException,
+    IdpCommunicationError,
+    IdpRejectedClaim,
+    IncompleteSignature,
+    InvalidAction,
+    InvalidClientTokenId,
+    InvalidIdentityToken,
+    MalformedPolicyDocument,
+    MissingAuthenticationToken,
+    MissingParameter,
+    RequestExpired,
+    ServiceUnavailable,
+    SignatureDoesNotMatch,
+    ValidationError,
+}
+
+impl StsCode {
+    /// Its name and its status.
+    pub(crate) fn told(self) -> (&'static str, StatusCode) {
+        let (bad, forbidden) = (StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN);
+        match self {
+            Self::AccessDenied => ("AccessDenied", forbidden),
+            Self::ExpiredToken => ("ExpiredToken", forbidden),
+            Self::ExpiredTokenException => ("ExpiredTokenException", bad),
+            Self::IdpCommunicationError => ("IDPCommunicationError", bad),
+            Self::IdpRejectedClaim => ("IDPRejectedClaim", forbidden),
+            Self::IncompleteSignature => ("IncompleteSignature", bad),
+            Self::InvalidAction => ("InvalidAction", bad),
+            Self::InvalidClientTokenId => ("InvalidClientTokenId", forbidden),
+            Self::InvalidIdentityToken => ("InvalidIdentityToken", bad),
+            Self::MalformedPolicyDocument => ("MalformedPolicyDocument", bad),
+            Self::MissingAuthenticationToken => ("MissingAuthenticationToken", forbidden),
+            Self::MissingParameter => ("MissingParameter", bad),
+            Self::RequestExpired => ("RequestExpired", bad),
+            Self::ServiceUnavailable => ("ServiceUnavailable", StatusCode::SERVICE_UNAVAILABLE),
+            Self::SignatureDoesNotMatch => ("SignatureDoesNotMatch", forbidden),
+            Self::ValidationError => ("ValidationError", bad),
+        }
+    }
+}
+
+/// Why something was turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StsError {
+    pub(crate) code: StsCode,
+    pub(crate) message: String,
+}
+
+impl StsError {
+    pub(crate) fn new(code: StsCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// Parameters that are not as they should be.
+    pub(super) fn validation(message: impl Into<String>) -> Self {
+        Self::new(StsCode::ValidationError, message)
+    }
+}
+
+impl From<Refusal> for StsError {
+    fn from(refusal: Refusal) -> Self {
+        let code = match refusal.code {
+            Code::SignatureDoesNotMatch => StsCode::SignatureDoesNotMatch,
+            Code::InvalidAccessKeyId | Code::InvalidToken => StsCode::InvalidClientTokenId,
+            Code::ExpiredToken => StsCode::ExpiredToken,
+            Code::RequestTimeTooSkewed => StsCode::RequestExpired,
+            Code::AccessDenied => StsCode::AccessDenied,
+            Code::ServiceUnavailable | Code::SlowDown => StsCode::ServiceUnavailable,
+            Code::AuthorizationHeaderMalformed => StsCode::IncompleteSignature,
+            _ => StsCode::ValidationError,
+        };
+        Self::new(code, refusal.message)
+    }
+}
+
+/// Elements of a result, in order.
+#[derive(Debug, Default)]
+pub(super) struct Elements(String);
+
+impl Elements {
+    /// The same with one that holds text.
+    pub(super) fn text(mut self, name: &str, text: &str) -> Self {
+        push_element(&mut self.0, name, text);
+        self
+    }
+
+    /// The same with one that holds others.
+    pub(super) fn inner(mut self, name: &str, inner: &Self) -> Self {
+        write!(self.0, "<{name}>{}</{name}>", inner.0).expect("a String takes all writes");
+        self
+    }
+}
+
+/// The reply to an action that was done.
+pub(super) fn done(action: &str, result: Elements, id: &str) -> Response<Body> {
+    let metadata = Elements::default().text("RequestId", id);
+    let whole = Elements::default()
+        .inner(&format!("{action}Result"), &result)
+        .inner("ResponseMetadata", &metadata);
+    document(StatusCode::OK, &format!("{action}Response"), &whole, id)
+}
+
+/// The reply to what was turned away.
+pub(super) fn refused(error: &StsError, id: &str) -> Response<Body> {
+    let (code, status) = error.code.told();
+    let whose = if status.is_server_error() { "Receiver" } else { "Sender" };
+    let inner =
+        Elements::default().text("Type", whose).text("Code", code).text("Message", &error.message);
+    let whole = Elements::default().inner("Error", &inner).text("RequestId", id);
+    document(status, "ErrorResponse", &whole, id)
+}
+
+fn document(status: StatusCode, name: &str, inner: &Elements, id: &str) -> Response<Body> {
+    let text = format!("<{name} xmlns=\"{NAMESPACE}\">{}</{name}>\n", inner.0);
+    let mut response = Response::new(Body::from(Bytes::from(text)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/xml"));
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_in_the_form_of_this_service() {
+        let error = StsError::new(StsCode::IdpRejectedClaim, "a<b");
+        let response = refused(&error, "7");
+        assert_eq!(response.status(), 403);
+        let body = response.body().bytes().unwrap();
+        let text = std::str::from_utf8(&body).unwrap();
+        for part in [
+            "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error>",
+            "<Type>Sender</Type><Code>IDPRejectedClaim</Code><Message>a&lt;b</Message></Error>",
+            "<RequestId>7</RequestId></ErrorResponse>",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_the_door_have_their_names_here() {
+        let told = |code| StsError::from(Refusal::new(code, "x")).code.told();
+        assert_eq!(
+            told(Code::SignatureDoesNotMatch),
+            ("SignatureDoesNotMatch", StatusCode::FORBIDDEN)
+        );
+        assert_eq!(told(Code::InvalidAccessKeyId).0, "InvalidClientTokenId");
+        assert_eq!(told(Code::ServiceUnavailable).1, 503);
+        assert_eq!(told(Code::InvalidUri), ("ValidationError", StatusCode::BAD_REQUEST));
+    }
+}

@@ -1,0 +1,151 @@
+//! Sessions: begun by whoever a role trusts, and held to what the role is now.
+//!
+//! Invariants:
+//! * A session's requests are judged by its role's policy as it is, at most a second old; the session ends
+//!   within that when its role or tenant, or the key that began it or whom that spoke for, is disabled.
+//! * It may come from where its tenant and the key that began it may both come from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use martlet_proxy::{Accounts, KeyCache, RoleOf};
+
+use super::jwks::KeyFile;
+use super::ticket::{SessionKey, Ticket};
+use crate::access::{OwnPolicy, Requester, Taker, Trust, Way};
+use crate::auth::{Code, Credential, Identity, Keys, Refusal, SessionOf, Who, unknown_key};
+
+/// An identity provider whose tokens may begin sessions.
+#[derive(Debug)]
+pub struct IdentityProvider {
+    pub(super) issuer: String,
+    pub(super) audiences: Vec<String>,
+    pub(super) keys: Arc<KeyFile>,
+}
+
+impl IdentityProvider {
+    /// The provider that calls itself `issuer`, for the tokens that are meant for one of `audiences`; the
+    /// keys that it signs with are in the file `jwks`.
+    pub fn new(issuer: String, audiences: Vec<String>, jwks: PathBuf) -> Self {
+        Self { issuer, audiences, keys: Arc::new(KeyFile::new(jwks)) }
+    }
+}
+
+/// What sessions rest on.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    pub(super) key: SessionKey,
+    roles: KeyCache<Known, RoleOf>,
+    pub(super) providers: Vec<IdentityProvider>,
+}
+
+/// A role, read.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) of: RoleOf,
+    policy: OwnPolicy,
+    /// None where the tenant's own keys are trusted, an error where nobody is: it can't be read.
+    trust: Option<Result<Trust, ()>>,
+}
+
+impl Known {
+    fn of(of: &RoleOf) -> Self {
+        let trust = of.role.trust.as_deref().map(|text| {
+            Trust::parse(text).map_err(|error| {
+                tracing::error!(role = of.role.name, %error, "a trust document can't be read");
+            })
+        });
+        Self { of: of.clone(), policy: OwnPolicy::read(&of.role.policy), trust }
+    }
+
+    /// Whether somebody may take it on.
+    pub(super) fn admits(&self, taker: Taker<'_>) -> bool {
+        match &self.trust {
+            Some(Ok(trust)) => trust.admits(taker),
+            Some(Err(())) => false,
+            None => {
+                let Requester::User(who) = taker.requester else { return false };
+                taker.way == Way::AssumeRole
+                    && taker.requester.owns(&self.of.role.tenant_id)
+                    && taker.requester.is_whole()
+                    && who.is_account()
+            }
+        }
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(
+        accounts: Accounts,
+        key: SessionKey,
+        providers: Vec<IdentityProvider>,
+    ) -> Self {
+        let roles = KeyCache::new(accounts, |of: &RoleOf, _: &str| Known::of(of));
+        Self { key, roles, providers }
+    }
+
+    /// A role that can be taken on.
+    pub(super) async fn role(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Option<Arc<Known>>, Refusal> {
+        let path = format!("{tenant}/{name}");
+        if let Some(role) = self.roles.get(&path) {
+            return Ok(Some(role));
+        }
+        Box::pin(self.roles.find(&path)).await.map_err(|_| Refusal::try_again())
+    }
+
+    /// What the access key of a session stands for, by the session's token.
+    pub(crate) async fn credential(
+        &self,
+        keys: &Keys,
+        (access_key, token): (&str, &str),
+        now_ms: u64,
+    ) -> Result<Arc<Credential>, Refusal> {
+        let ticket = self.key.open(token).filter(|ticket| ticket.access_key == access_key);
+        let ticket = ticket.ok_or_else(Refusal::invalid_token)?;
+        if now_ms >= ticket.expires_ms {
+            return Err(Refusal::new(Code::ExpiredToken, "The provided token has expired."));
+        }
+        let role = self.role(&ticket.tenant, &ticket.role).await?;
+        let role = role.filter(|role| role.of.role.id == ticket.role_id);
+        let role = role.ok_or_else(|| unknown_key(access_key))?;
+        let mut who = who(&ticket, &role);
+        if let Some(source) = &ticket.source {
+            let credential = keys.any(&source.access_key).await?;
+            let began = credential.as_ref().and_then(|it| it.identity().who());
+            let began = began.filter(|began| {
+                *began.canonical_id == *source.canonical_id && *began.user == *source.user
+            });
+            let began = began.ok_or_else(|| unknown_key(access_key))?;
+            who.networks.extend(began.networks.iter().cloned());
+        }
+        let identity = Identity::Known(Arc::new(who));
+        Ok(Arc::new(Credential::new(access_key, self.key.secret(access_key), identity)))
+    }
+}
+
+/// Who a session is.
+fn who(ticket: &Ticket, role: &Known) -> Who {
+    let tenant = &role.of.tenant;
+    Who {
+        user: user_id(role, &ticket.name).into(),
+        canonical_id: tenant.canonical_id.as_str().into(),
+        display_name: tenant.display_name.as_str().into(),
+        networks: vec![tenant.networks.clone()],
+        own: Some(role.policy.clone()),
+        session: Some(SessionOf {
+            role: ticket.role.as_str().into(),
+            name: ticket.name.as_str().into(),
+            policy: ticket.policy.as_deref().map(OwnPolicy::read),
+        }),
+        ..Who::named(&tenant.name)
+    }
+}
+
+/// What a session is called within its tenant. No user's name has a colon.
+pub(super) fn user_id(role: &Known, session: &str) -> String {
+    format!("AROA{}:{session}", role.of.role.id.to_ascii_uppercase())
+}

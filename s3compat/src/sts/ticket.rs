@@ -1,0 +1,195 @@
+//! Session tokens: what a session is, sealed so that only this store can read or make one.
+//!
+//! ```text
+//! base64url( version (1) | nonce (12) | AES-256-GCM of the ticket, version authenticated )
+//! ```
+//!
+//! Nothing is written where a session begins: its token says all of it, and its secret is derived from
+//! its access key. What may end a session early (its role, its tenant, whose key began it) is looked up by
+//! whoever opens the token.
+//!
+//! Invariants:
+//! * A token that was changed, cut, or made under another secret doesn't open.
+//! * A token is good for the access key that it was made with, and for no other.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use martlet_protocol::id::random_bytes;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use serde::{Deserialize, Serialize};
+
+use crate::auth::Secret;
+
+const VERSION: u8 = 1;
+/// What session keys begin with, by which clients and people tell them from others.
+const PREFIX: &str = "ASIA";
+/// Longer than any token that is made here.
+const TOKEN_BYTES_MAX: usize = 8 * 1024;
+const SEALING: &str = "martlet 2026 session tokens";
+const SECRETS: &str = "martlet 2026 secrets of sessions";
+
+/// The secret that session tokens are made with: the same on every proxy of a cluster, and after a restart.
+#[derive(Clone)]
+pub struct SessionKey {
+    seal: LessSafeKey,
+    secrets: [u8; 32],
+}
+
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionKey(…)")
+    }
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ticket {
+    /// What its requests are signed by.
+    pub(crate) access_key: String,
+    /// When it ends, in milliseconds since 1970.
+    pub(crate) expires_ms: u64,
+    /// Whose role it is.
+    pub(crate) tenant: String,
+    /// The role's name.
+    pub(crate) role: String,
+    /// The id that the role was given when it was made.
+    pub(crate) role_id: String,
+    /// The name of the session.
+    pub(crate) name: String,
+    /// What it is limited to besides.
+    pub(crate) policy: Option<String>,
+    /// Whose key began it; none where a token of a provider did.
+    pub(crate) source: Option<Source>,
+}
+
+/// The key that began a session, and whom it spoke for then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Source {
+    pub(crate) access_key: String,
+    pub(crate) canonical_id: String,
+    pub(crate) user: String,
+}
+
+impl SessionKey {
+    /// A key derived from a secret of the cluster, which it doesn't give away.
+    ///
+    /// # Panics
+    /// Never: every 32 bytes are a key.
+    pub fn derive(secret: &[u8]) -> Self {
+        let key = UnboundKey::new(&AES_256_GCM, &blake3::derive_key(SEALING, secret));
+        let seal = LessSafeKey::new(key.expect("it has 32 bytes"));
+        Self { seal, secrets: blake3::derive_key(SECRETS, secret) }
+    }
+
+    /// An access key that nobody has had.
+    pub(crate) fn new_access_key() -> String {
+        const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+        let letters = random_bytes::<16>().map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
+        PREFIX.chars().chain(letters).collect()
+    }
+
+    /// The secret of a session's access key.
+    pub(crate) fn secret(&self, access_key: &str) -> Secret {
+        let mac = blake3::keyed_hash(&self.secrets, access_key.as_bytes());
+        Secret::new(&URL_SAFE_NO_PAD.encode(&mac.as_bytes()[..30]))
+    }
+
+    /// The token of a session.
+    pub(crate) fn seal(&self, ticket: &Ticket) -> String {
+        let nonce: [u8; NONCE_LEN] = random_bytes();
+        let mut text = postcard::to_allocvec(ticket).expect("a ticket in memory can be written");
+        let nonce_once = Nonce::assume_unique_for_key(nonce);
+        let sealed =
+            self.seal.seal_in_place_append_tag(nonce_once, Aad::from([VERSION]), &mut text);
+        sealed.expect("a ticket is far shorter than what can be sealed at once");
+        let mut token = vec![VERSION];
+        token.extend_from_slice(&nonce);
+        token.extend_from_slice(&text);
+        URL_SAFE_NO_PAD.encode(token)
+    }
+
+    /// The session that a token is of, if it was made here.
+    pub(crate) fn open(&self, token: &str) -> Option<Ticket> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (&version, rest) = bytes.split_first()?;
+        let (nonce, text) = rest.split_first_chunk::<NONCE_LEN>()?;
+        if version != VERSION {
+            return None;
+        }
+        let mut text = text.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = self.seal.open_in_place(nonce, Aad::from([VERSION]), &mut text).ok()?;
+        postcard::from_bytes(opened).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ticket(name: &str) -> Ticket {
+        Ticket {
+            access_key: "ASIAEXAMPLE".into(),
+            expires_ms: 7,
+            tenant: "t".into(),
+            role: "r".into(),
+            role_id: "1".into(),
+            name: name.into(),
+            policy: Some("{}".into()),
+            source: Some(Source {
+                access_key: "AKID".into(),
+                canonical_id: "c".into(),
+                user: "u".into(),
+            }),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_opens_to_what_was_sealed(name in ".*", secret in any::<[u8; 8]>()) {
+            let key = SessionKey::derive(&secret);
+            prop_assert_eq!(key.open(&key.seal(&ticket(&name))), Some(ticket(&name)));
+        }
+
+        #[test]
+        fn a_changed_or_cut_token_is_refused(at in any::<usize>(), flip in 1u8..) {
+            let key = SessionKey::derive(b"secret");
+            let mut bytes = URL_SAFE_NO_PAD.decode(key.seal(&ticket("s"))).unwrap();
+            let at = at % bytes.len();
+            prop_assert_eq!(key.open(&URL_SAFE_NO_PAD.encode(&bytes[..at])), None);
+            bytes[at] ^= flip;
+            prop_assert_eq!(key.open(&URL_SAFE_NO_PAD.encode(&bytes)), None);
+        }
+
+        #[test]
+        fn what_is_no_token_is_refused(text in ".*") {
+            prop_assert_eq!(SessionKey::derive(b"secret").open(&text), None);
+        }
+    }
+
+    #[test]
+    fn tokens_and_secrets_are_of_one_cluster() {
+        let (one, other) = (SessionKey::derive(b"one"), SessionKey::derive(b"other"));
+        let token = one.seal(&ticket("s"));
+        assert_ne!(token, one.seal(&ticket("s")), "each sealing has a nonce of its own");
+        assert_eq!(other.open(&token), None);
+        assert_ne!(one.secret("ASIA1").expose(), other.secret("ASIA1").expose());
+        assert_ne!(one.secret("ASIA1").expose(), one.secret("ASIA2").expose());
+        assert_eq!(one.secret("ASIA1").expose().len(), 40);
+        assert_eq!(one.open(&"A".repeat(TOKEN_BYTES_MAX + 4)), None);
+        assert!(!format!("{one:?}").contains("110"), "keys are never printed");
+    }
+
+    #[test]
+    fn session_keys_look_like_session_keys() {
+        let (one, other) = (SessionKey::new_access_key(), SessionKey::new_access_key());
+        assert!(one.starts_with("ASIA") && one.len() == 20 && one != other, "{one} {other}");
+    }
+}

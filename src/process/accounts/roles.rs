@@ -1,0 +1,127 @@
+//! Roles of tenants and policies of users: what can't be evaluated is refused here, where it is put.
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
+use martlet_s3compat::{check_own_policy, check_trust};
+
+use super::{Answer, Desk, No, PAGE_MAX, Shared, Which, deleted, named, page, read};
+use crate::admin::wire::roles::{ROLE, ROLES, RoleAsked, RoleLine, USER_POLICY, UserPolicy};
+
+pub(super) fn routes() -> Router<Desk> {
+    Router::new()
+        .route(ROLES, get(roles).post(create_role))
+        .route(ROLE, get(role).put(change_role).delete(delete_role))
+        .route(USER_POLICY, get(user_policy).put(put_user_policy).delete(delete_user_policy))
+}
+
+fn line(role: SessionRole) -> RoleLine {
+    let SessionRole { tenant, name, created_ms, policy, trust, session_s_max, disabled, .. } = role;
+    RoleLine {
+        arn: format!("arn:aws:iam::{tenant}:role/{name}"),
+        tenant,
+        role: name,
+        created_ms,
+        enabled: !disabled,
+        max_session_seconds: session_s_max,
+        policy,
+        trust,
+    }
+}
+
+fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), No> {
+    let refuse = |what: &str, why: &str| No::bad(format!("the {what} can't be taken: {why}"));
+    if let Some(policy) = policy {
+        check_own_policy(policy).map_err(|why| refuse("policy", &why))?;
+    }
+    if let Some(trust) = trust {
+        check_trust(trust).map_err(|why| refuse("trust document", &why))?;
+    }
+    Ok(())
+}
+
+async fn roles(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let tenant = named(which.tenant.as_ref(), "tenant")?;
+    desk.accounts.tenant(tenant).await?;
+    let listed = desk.accounts.roles(tenant, which.after.as_deref(), PAGE_MAX).await?;
+    Ok(Json(page(listed, |role| role.name.clone(), line)).into_response())
+}
+
+async fn create_role(State(desk): Shared, body: Bytes) -> Answer {
+    let RoleAsked { tenant, role, policy, trust, max_session_seconds, .. } = read(&body)?;
+    check(policy.as_deref(), trust.as_deref())?;
+    let policy = policy.ok_or_else(|| No::bad("a role has a policy, which says what it may do"))?;
+    let session_s_max = max_session_seconds.unwrap_or(SESSION_S_DEFAULT);
+    let new = NewRole { tenant, name: role, policy, trust, session_s_max };
+    Ok(Json(line(desk.accounts.create_role(new).await?)).into_response())
+}
+
+fn which_role(which: &Which) -> Result<(&str, &str), No> {
+    Ok((named(which.tenant.as_ref(), "tenant")?, named(which.role.as_ref(), "role")?))
+}
+
+async fn role(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let (tenant, name) = which_role(&which)?;
+    Ok(Json(line(desk.accounts.role(tenant, name).await?)).into_response())
+}
+
+async fn change_role(State(desk): Shared, body: Bytes) -> Answer {
+    let RoleAsked { tenant, role, policy, trust, max_session_seconds, enabled } = read(&body)?;
+    check(policy.as_deref(), trust.as_deref())?;
+    let disabled = enabled.map(|enabled| !enabled);
+    let change = RoleChange { disabled, policy, trust, session_s_max: max_session_seconds };
+    let changed = desk.accounts.change_role(&tenant, &role, change).await?;
+    Ok(Json(line(changed)).into_response())
+}
+
+async fn delete_role(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let (tenant, name) = which_role(&which)?;
+    desk.accounts.delete_role(tenant, name).await?;
+    Ok(deleted(&format!("{tenant}/{name}")))
+}
+
+fn which_user(which: &Which) -> Result<(&str, &str), No> {
+    Ok((named(which.tenant.as_ref(), "tenant")?, named(which.user.as_ref(), "user")?))
+}
+
+async fn user_policy(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let (tenant, name) = which_user(&which)?;
+    let user = desk.accounts.user(tenant, name).await?;
+    let (tenant, user, policy) = (user.tenant, user.name, user.policy);
+    Ok(Json(UserPolicy { tenant, user, policy }).into_response())
+}
+
+async fn put_user_policy(State(desk): Shared, body: Bytes) -> Answer {
+    let UserPolicy { tenant, user, policy } = read(&body)?;
+    check(policy.as_deref(), None)?;
+    if policy.is_none() {
+        return Err(No::bad("say which policy"));
+    }
+    let user = desk.accounts.set_user_policy(&tenant, &user, policy).await?;
+    let (tenant, user, policy) = (user.tenant, user.name, user.policy);
+    Ok(Json(UserPolicy { tenant, user, policy }).into_response())
+}
+
+async fn delete_user_policy(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let (tenant, name) = which_user(&which)?;
+    desk.accounts.set_user_policy(tenant, name, None).await?;
+    Ok(deleted(&format!("{tenant}/{name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_evaluated_is_refused_with_the_reason() {
+        let No(_, told) = check(Some("{}"), None).unwrap_err();
+        assert!(told.starts_with("the policy can't be taken: ") && told.len() > 30, "{told}");
+        let policy = r#"{"Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}}"#;
+        assert!(check(Some(policy), None).is_ok());
+        let No(_, told) = check(Some(policy), Some(policy)).unwrap_err();
+        assert!(told.starts_with("the trust document can't be taken: "), "{told}");
+    }
+}
