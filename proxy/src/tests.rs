@@ -26,6 +26,7 @@ mod phases;
 mod policies;
 mod races;
 mod rewrite;
+mod roles;
 mod settings;
 mod terms;
 mod versions;

@@ -152,7 +152,11 @@ impl Statement {
             (Whom::Provider(name), Way::AssumeRoleWithWebIdentity) => {
                 taker.provider == Some(name.as_str())
             }
-            _ => false,
+            // Who denies everyone denies tokens too.
+            (Whom::Principals(named), Way::AssumeRoleWithWebIdentity) => {
+                !self.is_allowing && named.has_everyone()
+            }
+            (Whom::Provider(_), Way::AssumeRole) => false,
         };
         is_named
             && self.actions.iter().any(|pattern| matches(pattern, taker.way.name()))

@@ -56,11 +56,12 @@ impl S3Access for ByPolicy {
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         let operation = context.s3_op().name().to_owned();
         let Some(bucket) = context.s3_path().get_bucket_name().map(str::to_owned) else {
-            return self.check_named(context, Action::ListAllMyBuckets, "*");
+            return self.check_named(context, &[Action::ListAllMyBuckets], "*");
         };
         // Whether a name is taken is CreateBucket's own question.
         if operation == "CreateBucket" {
-            return self.check_named(context, Action::CreateBucket, &bucket);
+            let actions = creating(context)?;
+            return self.check_named(context, &actions, &bucket);
         }
         let key = context.s3_path().get_object_key().map(str::to_owned);
         let requester = requester(context)?;
@@ -175,11 +176,12 @@ impl ByPolicy {
     fn check_named(
         &self,
         context: &mut S3AccessContext<'_>,
-        action: Action,
+        actions: &[Action],
         resource: &str,
     ) -> S3Result<()> {
         let requester = requester(context)?;
-        if requester == Requester::Anonymous || !requester.has_role_for(action) {
+        let has_role = actions.iter().all(|action| requester.has_role_for(*action));
+        if requester == Requester::Anonymous || !has_role {
             return Err(denied());
         }
         if requester.is_whole() {
@@ -194,12 +196,29 @@ impl ByPolicy {
         let mut known = asked.context(self.clock.now_ms())?;
         asked::add_requester(&mut known, &requester);
         asked::add_extensions(&mut known, context.extensions_mut());
-        let question = Question { requester: &requester, action, resource, context: &known };
-        match requester.own_verdict(&question) {
-            None | Some(Verdict::Allow) => Ok(()),
-            Some(_) => Err(denied()),
-        }
+        let may = |&action: &Action| {
+            let question = Question { requester: &requester, action, resource, context: &known };
+            matches!(requester.own_verdict(&question), None | Some(Verdict::Allow))
+        };
+        if actions.iter().all(may) { Ok(()) } else { Err(denied()) }
     }
+}
+
+/// The actions of making a bucket: whoever may do no more may not say what it is to be like.
+fn creating(context: &S3AccessContext<'_>) -> S3Result<Vec<Action>> {
+    let headers = context.headers();
+    let asked = Asked { operation: "CreateBucket", headers, query: "" };
+    let mut actions = vec![Action::CreateBucket];
+    if asked.case()?.sets_acl {
+        actions.push(Action::PutBucketAcl);
+    }
+    if headers.contains_key("x-amz-object-ownership") {
+        actions.push(Action::PutBucketOwnershipControls);
+    }
+    if headers.contains_key("x-amz-bucket-object-lock-enabled") {
+        actions.push(Action::PutBucketObjectLockConfiguration);
+    }
+    Ok(actions)
 }
 
 /// The actions of a request whose body is read.

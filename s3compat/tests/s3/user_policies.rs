@@ -70,6 +70,14 @@ async fn a_user_may_do_what_its_policy_allows() {
     carol(&world, "GET", "/").await.expect(200);
     carol(&world, "PUT", "/of-carol-1").await.expect(200);
     carol(&world, "PUT", "/of-dave").await.refused(403, "AccessDenied");
+    for (name, value) in [
+        ("x-amz-acl", "public-read"),
+        ("x-amz-object-ownership", "BucketOwnerEnforced"),
+        ("x-amz-bucket-object-lock-enabled", "true"),
+    ] {
+        let call = world.call("PUT", "/of-carol-2").by("CKEY").header(name, value);
+        call.send().await.refused(403, "AccessDenied");
+    }
     world.accounts.set_user_policy("t", "carol", None).await.unwrap();
     carol(&world, "GET", "/bkt/k").await.expect(200);
     world.call("GET", "/bkt/k").by("TKEY").send().await.expect(200);

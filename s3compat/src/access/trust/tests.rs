@@ -92,6 +92,14 @@ fn tokens_of_a_provider_are_let_in_by_what_they_say() {
         assert!(!web(&text, "idp.example", "job:7"), "{provider}");
         assert!(!signed(&text, &Requester::named("alice")), "{provider}");
     }
+    let denied = r#"{"Statement": [{"Effect": "Allow", "Principal": {"Federated": "idp.example"},
+        "Action": "sts:*"}, {"Effect": "Deny", "Principal": "*", "Action": "sts:*"}]}"#;
+    assert!(!web(denied, "idp.example", "me"));
+    assert!(web(
+        &denied.replace(r#""*", "Action": "sts:*"}]"#, r#"{"AWS": "x"}, "Action": "sts:*"}]"#),
+        "idp.example",
+        "me"
+    ));
     let only_signed = document(r#"{"Federated": "idp.example"}"#, "").replace("Role*", "Role");
     assert!(!web(&only_signed, "idp.example", "me"));
 }
