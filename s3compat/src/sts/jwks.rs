@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn a_file_is_read_again_when_it_has_changed() {
-        let path = std::env::temp_dir().join(SessionFile::name());
+        let random = hex::encode(martlet_protocol::id::random_bytes::<8>());
+        let path = std::env::temp_dir().join(format!("martlet-jwks-{random}.json"));
         let file = KeyFile::new(path.clone());
         assert!(file.keys().unwrap_err().contains("can't be read"));
         std::fs::write(&path, r#"{"keys": []}"#).unwrap();
@@ -239,14 +240,5 @@ mod tests {
         assert!(file.keys().unwrap_err().contains("is no JWKS"));
         std::fs::remove_file(&path).unwrap();
         assert!(file.keys().is_err());
-    }
-
-    struct SessionFile;
-
-    impl SessionFile {
-        fn name() -> String {
-            let random = hex::encode(martlet_protocol::id::random_bytes::<8>());
-            format!("martlet-jwks-{random}.json")
-        }
     }
 }

@@ -59,7 +59,7 @@ pub(crate) async fn answer(
         Err(refusal) => Err(refusal.clone().into()),
     };
     match outcome {
-        Ok((action, result)) => reply::done(action.name(), result, id),
+        Ok((action, result)) => reply::done(action.name(), &result, id),
         Err(error) => {
             tracing::debug!(id, code = error.code.told().0, error.message, "turned away");
             reply::refused(&error, id)

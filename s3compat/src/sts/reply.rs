@@ -112,10 +112,10 @@ impl Elements {
 }
 
 /// The reply to an action that was done.
-pub(super) fn done(action: &str, result: Elements, id: &str) -> Response<Body> {
+pub(super) fn done(action: &str, result: &Elements, id: &str) -> Response<Body> {
     let metadata = Elements::default().text("RequestId", id);
     let whole = Elements::default()
-        .inner(&format!("{action}Result"), &result)
+        .inner(&format!("{action}Result"), result)
         .inner("ResponseMetadata", &metadata);
     document(StatusCode::OK, &format!("{action}Response"), &whole, id)
 }

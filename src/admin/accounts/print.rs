@@ -70,7 +70,7 @@ pub(super) fn user_policy(line: &UserPolicy) -> String {
 
 /// One role.
 pub(super) fn role(line: &RoleLine) -> String {
-    let mut text = rows(&[
+    let about = rows(&[
         ("tenant", &line.tenant),
         ("role", &line.role),
         ("principal", &line.arn),
@@ -78,8 +78,7 @@ pub(super) fn role(line: &RoleLine) -> String {
         ("state", state(line.enabled)),
     ]);
     let trust = line.trust.as_deref().unwrap_or("the tenant's own keys");
-    text += &format!("\nmay do:\n{}\n\ntrusts:\n{trust}\n", line.policy);
-    text
+    format!("{about}\nmay do:\n{}\n\ntrusts:\n{trust}\n", line.policy)
 }
 
 /// One line for each.
