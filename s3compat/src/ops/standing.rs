@@ -134,6 +134,7 @@ impl Standing {
         let is_open = !self.is_unreadable
             && (self.is_owner || !self.is_closed)
             && question.action == Action::PutObjectTagging
+            && question.requester.own_verdict(question).is_none()
             && self.judge(question) == Verdict::Undecided;
         if is_open { self.grants(question.requester, Action::PutObject) } else { Answer::No }
     }

@@ -48,6 +48,8 @@ async fn a_user_may_do_what_its_policy_allows() {
     carol(&world, "GET", "/bkt/k").await.expect(200);
     give(&world, &[statement("Allow", "s3:PutObject", "bkt/in/*")]).await;
     carol(&world, "PUT", "/bkt/in/k").await.expect(200);
+    let tagged = world.call("PUT", "/bkt/in/k").by("CKEY").header("x-amz-tagging", "a=b");
+    tagged.send().await.refused(403, "AccessDenied");
     for (method, target) in [
         ("PUT", "/bkt/k"),
         ("GET", "/bkt/k"),
