@@ -312,8 +312,9 @@ impl World {
         let mut headers = vec![("content-type", kind), ("host", HOST), ("x-amz-date", AMZ_DATE)];
         headers.extend(session.map(|it| ("x-amz-security-token", it.token.as_str())));
         headers.sort_unstable();
-        let lines: String =
+        let lines: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let lines = lines.concat();
         let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
         let names = names.join(";");
         let payload = hex::encode(Sha256::digest(form));
