@@ -213,7 +213,7 @@ const MODULUS: &str = "opepBDlJ73UgPja6kPN5bYd88kL-1cJk1N3cLCGQuKF-XdknUDhCJAn1J
 #[test]
 fn rsa_is_understood() {
     let key = json!({"kty": "RSA", "kid": "r", "use": "sig", "n": MODULUS, "e": "AQAB"});
-    let known = keys(&[key.clone()]);
+    let known = keys(std::slice::from_ref(&key));
     let token = format!("{SIGNED}.{MARK}");
     assert_eq!(check(&token, &known, 0).unwrap().subject, "job:1");
     let other = keys(&[with(key, "alg", json!("RS512"))]);
