@@ -15,6 +15,7 @@
 //! * [`records`]: the documents; [`documents`]: how they are kept; [`desk`]: what operators ask for.
 //! * [`holder`]: whom an access key speaks for; [`cache`]: those who asked of late.
 //! * [`vault`]: how secrets lie in the registers.
+//! * [`usage`]: how much the buckets of an owner held when they were counted.
 //!
 //! Invariants:
 //! * A key opens something only while it, its tenant and its user, if it has one, are there and enabled.
@@ -27,11 +28,13 @@ mod desk;
 mod documents;
 mod holder;
 mod records;
+mod usage;
 mod vault;
 
 pub use cache::KeyCache;
 pub use desk::{Accounts, Listed, NewKey, NewUser};
 pub use holder::Holder;
 pub(crate) use holder::Owners;
-pub use records::{Key, ROOT, Role, Tenant, User};
+pub use records::{Key, ROOT, Rate, Role, Tenant, User};
+pub use usage::BucketUsage;
 pub use vault::{MasterKey, Vault};

@@ -56,6 +56,7 @@ mod pipe;
 mod policy;
 mod put;
 pub mod quorum;
+mod quota;
 mod range;
 mod read;
 mod rewrite;
@@ -68,8 +69,8 @@ mod versions;
 mod walk;
 
 pub use accounts::{
-    Accounts, Holder, Key, KeyCache, Listed, MasterKey, NewKey, NewUser, ROOT, Role, Tenant, User,
-    Vault,
+    Accounts, BucketUsage, Holder, Key, KeyCache, Listed, MasterKey, NewKey, NewUser, ROOT, Rate,
+    Role, Tenant, User, Vault,
 };
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
@@ -80,6 +81,7 @@ pub use guard::Guard;
 pub use options::StoreOptions;
 pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};
+pub use quota::{Exceeded, Whose};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::{Ask, ReadAfter, Session};
 pub use store::ObjectStore;
