@@ -25,6 +25,7 @@ mod encryption;
 mod errors;
 mod if_range;
 mod lenient;
+mod limits;
 mod lock;
 mod missing;
 mod ops;
@@ -32,5 +33,6 @@ mod service;
 mod tags;
 mod token;
 
+pub use limits::Limited;
 pub use service::{Peer, S3Service, Tls};
 pub use token::TokenKey;

@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use super::date::Timestamp;
 use super::refusal::{Code, Refusal};
 use super::who::{Identity, Who};
+use crate::limits::meter::Registry;
 
 /// A secret access key. It is never printed.
 #[derive(Clone)]
@@ -58,8 +59,10 @@ impl Keys {
     /// The same with the keys of tenants. What is known for good wins.
     #[must_use]
     pub fn with_accounts(self, accounts: Accounts) -> Self {
-        let directory = KeyCache::new(accounts, |holder, secret| {
-            let identity = Identity::Known(Arc::new(Who::of(holder)));
+        let meters = Registry::default();
+        let directory = KeyCache::new(accounts, move |holder, secret| {
+            let who = Who { meters: meters.of(holder), ..Who::of(holder) };
+            let identity = Identity::Known(Arc::new(who));
             Credential::new(&holder.key.access_key, Secret::new(secret), identity)
         });
         Self { directory: Some(directory), ..self }

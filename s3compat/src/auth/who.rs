@@ -7,6 +7,7 @@ use martlet_protocol::Network;
 use martlet_proxy::{Holder, ROOT, Role};
 
 use super::refusal::{Code, Refusal};
+use crate::limits::meter::Meters;
 
 /// An account, or a user of one, and what limits it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Who {
     pub role: Role,
     /// Where its requests may come from: somewhere in each of these that isn't empty.
     pub(crate) networks: [Vec<Network>; 2],
+    /// What it has used lately.
+    pub(crate) meters: Meters,
 }
 
 impl Who {
@@ -35,6 +38,7 @@ impl Who {
             display_name: name.into(),
             role: Role::Admin,
             networks: Default::default(),
+            meters: Meters::default(),
         }
     }
 
@@ -48,6 +52,7 @@ impl Who {
             display_name: tenant.display_name.as_str().into(),
             role: user.as_ref().map_or(Role::Admin, |user| user.role),
             networks: [tenant.networks.clone(), key.networks.clone()],
+            meters: Meters::default(),
         }
     }
 
