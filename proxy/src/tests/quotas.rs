@@ -141,7 +141,7 @@ async fn versions_count_and_so_do_parts_once() {
     put(&store, "a", 100).await.unwrap();
     store.delete("b", "a", &WriteConditions::default()).await.unwrap();
     let new = NewUpload { attributes: Attributes::default(), checksum: None };
-    let upload = store.create_upload("b", "u", new).await.unwrap();
+    let upload = store.create_upload("b", "u", new).await.unwrap().id;
     let part = store.upload_part("b", "u", upload, 1, body(pattern(700, 1))).await.unwrap();
     let more = store.upload_part("b", "u", upload, 2, body(pattern(101, 1))).await;
     assert_eq!(exceeded(more), over(Whose::Bucket, Excess::Bytes(1000)));
