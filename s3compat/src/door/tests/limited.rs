@@ -3,9 +3,8 @@
 use martlet_proxy::Rate;
 
 use super::*;
-use crate::auth::Secret;
-use crate::auth::Who;
 use crate::auth::testing::{ACCESS_KEY, SECRET};
+use crate::auth::{Keys, Secret, Who};
 use crate::limits::Limited;
 use crate::limits::meter::Meters;
 
