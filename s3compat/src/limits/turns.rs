@@ -125,7 +125,7 @@ mod tests {
         let (greedy, modest) = (Meters::default(), Meters::default());
         let mut most = grab(&turns, &greedy);
         let few = grab(&turns, &modest);
-        assert_eq!(few.len(), 9, "all that was left");
+        assert_eq!(few.len(), 10, "all that was left");
         for _ in 0..40 {
             most.pop();
             assert!(ask(&turns, &greedy).is_none() || turns.0.free.available_permits() >= 10);
