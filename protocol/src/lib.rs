@@ -17,6 +17,7 @@
 //! * [`tree`]: sums by which devices find out that they hold the same (rule H1).
 //! * [`limits`]: every bound in one place, checked against each other when compiled.
 //! * [`network`]: where requests may come from.
+//! * [`usage`]: how much buckets hold, and how much they may.
 //! * [`http`]: the seam over HTTP, client and server halves, with the feature `http`.
 //! * [`error`]: one error whose kind says what the caller should do.
 //!
@@ -44,6 +45,7 @@ pub mod term;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tree;
+pub mod usage;
 pub mod version;
 
 pub use backend::{Backend, ByteStream};
@@ -60,4 +62,5 @@ pub use redundancy::Redundancy;
 pub use settings::{Setting, Settings};
 pub use stamp::{Stamp, StampSource, WriterId};
 pub use term::{Phase, Term};
+pub use usage::{Quota, Usage};
 pub use version::{Version, VersionId, Versioning, VersioningSetting};

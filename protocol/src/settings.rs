@@ -33,6 +33,8 @@ pub enum Setting {
     Policy,
     /// What may not be opened to everybody.
     PublicAccessBlock,
+    /// How much it may hold.
+    Quota,
     /// Tags of the bucket.
     Tagging,
     /// Whether versions of objects are kept.
@@ -41,7 +43,7 @@ pub enum Setting {
 
 impl Setting {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Acl,
         Self::Cors,
         Self::Encryption,
@@ -52,6 +54,7 @@ impl Setting {
         Self::OwnershipControls,
         Self::Policy,
         Self::PublicAccessBlock,
+        Self::Quota,
         Self::Tagging,
         Self::Versioning,
     ];
@@ -69,6 +72,7 @@ impl Setting {
             Self::OwnershipControls => "ownership-controls",
             Self::Policy => "policy",
             Self::PublicAccessBlock => "public-access-block",
+            Self::Quota => "quota",
             Self::Tagging => "tagging",
             Self::Versioning => "versioning",
         }
@@ -148,6 +152,7 @@ mod tests {
             "ownership-controls",
             "policy",
             "public-access-block",
+            "quota",
             "tagging",
             "versioning",
         ];

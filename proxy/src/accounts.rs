@@ -16,6 +16,7 @@
 //! * [`records`]: the documents; [`documents`]: how they are kept; [`desk`]: what operators ask for.
 //! * [`holder`]: whom an access key speaks for; [`cache`]: those who asked of late; [`roles`]: what they may be.
 //! * [`vault`]: how secrets lie in the registers.
+//! * [`usage`]: how much the buckets of an owner held when they were counted.
 //!
 //! Invariants:
 //! * A key opens something only while it, its tenant and its user, if it has one, are there and enabled.
@@ -29,12 +30,14 @@ mod documents;
 mod holder;
 mod records;
 mod roles;
+mod usage;
 mod vault;
 
 pub use cache::{KeyCache, Known};
 pub use desk::{Accounts, Listed, NewKey, NewRole, NewUser, RoleChange};
 pub use holder::Holder;
 pub(crate) use holder::Owners;
-pub use records::{Key, ROOT, Role, Tenant, User};
+pub use records::{Key, ROOT, Rate, Role, Tenant, User};
 pub use roles::{RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole};
+pub use usage::BucketUsage;
 pub use vault::{MasterKey, Vault};

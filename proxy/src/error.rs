@@ -111,6 +111,9 @@ pub enum Error {
     /// Bytes are to be encrypted by a master key, and this process was given none.
     #[error("encryption by a key of the server's needs a master key, and this server has none")]
     NoMasterKey,
+    /// More than a quota allows would be held.
+    #[error(transparent)]
+    QuotaExceeded(#[from] crate::quota::Exceeded),
     /// A storage class that names no storage policy.
     #[error("{0}")]
     InvalidStorageClass(String),

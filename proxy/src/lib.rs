@@ -56,6 +56,7 @@ mod pipe;
 mod policy;
 mod put;
 pub mod quorum;
+mod quota;
 mod range;
 mod read;
 mod rewrite;
@@ -68,8 +69,9 @@ mod versions;
 mod walk;
 
 pub use accounts::{
-    Accounts, Holder, Key, KeyCache, Known, Listed, MasterKey, NewKey, NewRole, NewUser, ROOT,
-    Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole, Tenant, User, Vault,
+    Accounts, BucketUsage, Holder, Key, KeyCache, Known, Listed, MasterKey, NewKey, NewRole,
+    NewUser, ROOT, Rate, Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole,
+    Tenant, User, Vault,
 };
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
@@ -80,6 +82,7 @@ pub use guard::Guard;
 pub use options::StoreOptions;
 pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};
+pub use quota::{Exceeded, Whose};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::{Ask, ReadAfter, Session};
 pub use store::ObjectStore;

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::ingest::{Destination, Ingested};
 use crate::lock::completed;
+use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore, check_key};
 use crate::unclaimed::Unclaimed;
 use crate::versions::New;
@@ -85,6 +86,7 @@ impl Inner {
     ) -> Result<Written> {
         self.check_new_lock(site.name, &attributes.marks).await?;
         let secret = self.encrypt_new(&site.bucket, key, &mut attributes, false)?;
+        let mut charge = Box::pin(self.charge(&site.bucket, Asked::object(body.size))).await?;
         let write_id = WriteId::random();
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
         let destination = Destination {
@@ -98,6 +100,7 @@ impl Inner {
             inline_bytes_max: INLINE_BYTES_MAX,
         };
         let mut ingested = self.ingest_as(body, destination, secret.as_ref()).await?;
+        charge.came_to(ingested.size)?;
         let (body, _spilled) = self.body_for(&mut ingested, destination).await?;
         let object = Object {
             size: ingested.size,
@@ -112,6 +115,7 @@ impl Inner {
         let value = Value::Object(Box::new(object));
         let (stamp, version) =
             self.commit(site, write_id, commit_by_ms, &value, ingested, conditions).await?;
+        charge.written(self.stamps.now_ms());
         match value {
             Value::Object(object) => Ok(Written { object: Object { version, ..*object }, stamp }),
             _ => unreachable!("an object was made above"),

@@ -26,6 +26,7 @@ use crate::index::Contended;
 use crate::latch::Latches;
 use crate::manifests::Manifests;
 use crate::options::StoreOptions;
+use crate::quota::Quotas;
 use crate::session::{Ask, Session};
 
 /// Objects in buckets, over the nodes of a cluster. Cheap to clone.
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     /// Threads that may hash at a time.
     pub(crate) hashers: Arc<Semaphore>,
     pub(crate) extents: Extents,
+    /// How much owners of buckets hold and may hold, of whom that was asked lately.
+    pub(crate) quotas: Quotas,
     /// The master keys that wrap the data keys of objects.
     pub(crate) vault: Vault,
 }
@@ -113,6 +116,11 @@ impl Inner {
         Self { shared, cluster, ask, guard: None, told: Arc::default(), given }
     }
 
+    /// The store, for what goes on when the operation is over.
+    pub(crate) fn store(&self) -> ObjectStore {
+        ObjectStore { shared: self.shared.clone(), bound: None }
+    }
+
     /// What is asked of an operation in a bucket.
     pub(crate) fn level(&self, bucket: &Bucket) -> Level {
         self.ask.level.unwrap_or(bucket.consistency)
@@ -162,6 +170,7 @@ impl ObjectStore {
             buffer: Arc::new(Semaphore::new(buffer)),
             hashers: Arc::new(Semaphore::new(cores)),
             extents: Extents::new(buffer),
+            quotas: Quotas::default(),
             vault,
         };
         Self { shared: Arc::new(shared), bound: None }

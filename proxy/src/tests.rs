@@ -24,6 +24,7 @@ mod nodes;
 mod objects;
 mod phases;
 mod policies;
+mod quotas;
 mod races;
 mod rewrite;
 mod roles;

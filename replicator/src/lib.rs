@@ -12,7 +12,8 @@
 //!                         ├─ Collect             tombstones that nobody needs any more
 //!                         ├─ Reclaim             extents of superseded entries, after a grace time
 //!                         ├─ Sweep               extents that no entry ever came to own
-//!                         └─ Audit               reads everything, and takes out what is corrupt
+//!                         ├─ Audit               reads everything, and takes out what is corrupt
+//!                         └─ CountUsage          counts what buckets hold that a quota speaks of
 //! ```
 //!
 //! A [`Worker`] knows what to do next, and nothing of time between steps; the [`Runner`] knows when,
@@ -50,6 +51,7 @@ mod standard;
 mod sweep;
 mod sync;
 mod update;
+mod usage;
 mod wanted;
 mod worker;
 
@@ -70,6 +72,7 @@ pub use standard::{OnceReport, Standard, UpkeepOptions, run_all_once};
 pub use sweep::{Sweep, SweepOptions};
 pub use sync::SyncDevices;
 pub use update::Update;
+pub use usage::CountUsage;
 pub use worker::{Progress, Worker};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::lifecycle::{Day, ObjectExpiry};
+use martlet_protocol::usage::UsageCounter;
 use martlet_protocol::{Clock, Error};
 
 use crate::audit::{Audit, AuditOptions};
@@ -19,6 +20,7 @@ use crate::runner::Runner;
 use crate::sweep::{Sweep, SweepOptions};
 use crate::sync::SyncDevices;
 use crate::update::Update;
+use crate::usage::CountUsage;
 use crate::worker::{Progress, Worker};
 
 /// Failed steps after which a worker that is run once is given up.
@@ -45,6 +47,8 @@ pub struct Standard {
     pub upkeep: UpkeepOptions,
     /// Who carries out what the rules of buckets say of objects; none: nobody here.
     pub objects: Option<Arc<dyn ObjectExpiry>>,
+    /// Who counts what buckets with quotas hold; none: nobody here.
+    pub usage: Option<Arc<dyn UsageCounter>>,
 }
 
 /// How the workers go about what takes days: reading everything, and letting go of what is old.
@@ -60,6 +64,8 @@ pub struct UpkeepOptions {
     pub upload_age: Option<Duration>,
     /// How long the days of lifecycle rules are.
     pub lifecycle_day: Day,
+    /// How long after one count of a bucket the next may begin.
+    pub usage_period: Duration,
     /// Where long walks go on after a restart.
     pub cursors: Arc<dyn Cursors>,
 }
@@ -72,6 +78,7 @@ impl Default for UpkeepOptions {
             reclaim_age: Duration::from_hours(7 * 24),
             upload_age: None,
             lifecycle_day: Day::FULL,
+            usage_period: Duration::from_secs(10),
             cursors: Arc::new(MemoryCursors::default()),
         }
     }
@@ -121,7 +128,8 @@ impl Standard {
         let reclaim = Reclaim::new(cluster.clone(), clock.clone(), reclaim);
         let sweep = Sweep::new(cluster.clone(), clock, sweep);
         let audit = Audit::new(cluster, scope.clone(), upkeep.audit);
-        vec![
+        let usage = self.count_usage().map(|worker| Box::new(worker) as Box<dyn Worker>);
+        let workers: Vec<Box<dyn Worker>> = vec![
             Box::new(sync),
             Box::new(change),
             Box::new(update),
@@ -133,7 +141,8 @@ impl Standard {
             Box::new(reclaim.looking_after(scope.clone())),
             Box::new(sweep.looking_after(scope)),
             Box::new(audit.with_cursors(upkeep.cursors)),
-        ]
+        ];
+        workers.into_iter().chain(usage).collect()
     }
 
     fn expire(&self, open_age_ms: Option<u64>) -> Expire {
@@ -145,6 +154,11 @@ impl Standard {
             Some(objects) => expire.with_objects(objects, upkeep.cursors),
             None => expire,
         }
+    }
+
+    fn count_usage(&self) -> Option<CountUsage> {
+        let Self { cluster, clock, scope, upkeep, usage, .. } = self.clone();
+        Some(CountUsage::new(cluster, clock, scope, usage?, upkeep.usage_period))
     }
 
     /// Starts them.
@@ -217,6 +231,7 @@ mod tests {
             alone_since_ms: None,
             upkeep: UpkeepOptions::default(),
             objects: None,
+            usage: None,
         }
     }
 

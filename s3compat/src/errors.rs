@@ -8,13 +8,13 @@ use std::fmt;
 use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, LAST_MODIFIED, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::{ErrorKind, VersionId};
-use martlet_proxy::Error;
+use martlet_proxy::{Error, Exceeded};
 use s3s::{S3Error, S3ErrorCode, s3_error};
 
 use crate::attributes::{VERSION_ID, http_date, version_header};
 use crate::auth::Refusal;
 use crate::decode::BodyError;
-use crate::door::DETAIL;
+use crate::door::{DETAIL, QUOTA_DETAIL};
 
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 /// Seconds after which a client may try again what was refused for the moment.
@@ -88,6 +88,7 @@ fn request_error(error: &Error) -> S3Error {
         Error::InvalidBucketState(_) => {
             S3Error::with_message(S3ErrorCode::InvalidBucketState, message)
         }
+        Error::QuotaExceeded(exceeded) => quota_exceeded(exceeded),
         Error::NoMasterKey => S3Error::with_message(S3ErrorCode::NotImplemented, message),
         Error::InvalidArgument(_) => S3Error::with_message(S3ErrorCode::InvalidArgument, message),
         Error::InvalidStorageClass(_) => {
@@ -95,6 +96,19 @@ fn request_error(error: &Error) -> S3Error {
         }
         _ => S3Error::with_message(S3ErrorCode::InvalidRequest, message),
     }
+}
+
+/// 403, with the bound that would be passed.
+fn quota_exceeded(exceeded: &Exceeded) -> S3Error {
+    let mut error = S3Error::with_message(
+        S3ErrorCode::Custom("QuotaExceeded".into()),
+        format!("More than allowed would be held: {exceeded}"),
+    );
+    error.set_status_code(StatusCode::FORBIDDEN);
+    let detail = format!("{QUOTA_DETAIL}{}", exceeded.whose.name());
+    let detail = HeaderValue::try_from(detail).expect("words are a header value");
+    error.set_headers(headers([(DETAIL, detail)]));
+    error
 }
 
 /// 404 where the current version says that there is no object; 405 of one that was asked for by name:
@@ -224,6 +238,18 @@ mod tests {
         }
     }
 
+    fn over_quota() -> Error {
+        let excess = martlet_protocol::usage::Excess::Bytes(7);
+        Exceeded { whose: martlet_proxy::Whose::Bucket, excess }.into()
+    }
+
+    #[test]
+    fn a_quota_that_would_be_passed_is_told_with_its_bound() {
+        let error = s3_error(over_quota());
+        assert_eq!(error.headers().unwrap()[DETAIL], "ExceededQuota=bucket");
+        assert!(error.message().unwrap().contains("the bucket would be passed: 7 bytes"));
+    }
+
     fn status_and_code(error: Error) -> (u16, String) {
         let error = s3_error(error);
         (error.status_code().unwrap().as_u16(), error.code().as_str().to_owned())
@@ -257,6 +283,7 @@ mod tests {
             (Error::InvalidBucketState("no".into()), 409, "InvalidBucketState"),
             (Error::InvalidStorageClass("no".into()), 400, "InvalidStorageClass"),
             (Error::NoMasterKey, 501, "NotImplemented"),
+            (over_quota(), 403, "QuotaExceeded"),
         ];
         for (error, status, code) in cases {
             assert_eq!(status_and_code(error), (status, code.to_owned()));

@@ -26,6 +26,7 @@ mod encryption;
 mod errors;
 mod if_range;
 mod lenient;
+mod limits;
 mod lock;
 mod missing;
 mod ops;
@@ -34,6 +35,7 @@ mod sts;
 mod tags;
 mod token;
 
+pub use limits::Limited;
 pub use service::{Peer, S3Service, Tls};
 pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;

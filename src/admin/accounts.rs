@@ -15,19 +15,37 @@ pub(super) use self::role::RoleCommand;
 pub(super) use self::tenant::TenantCommand;
 pub(super) use self::user::UserCommand;
 use super::ask::Server;
+use super::limits;
 use super::wire::accounts::Page;
+use super::wire::limits::{Bound, RateChange};
 use crate::failure::Failure;
 
-/// Where requests may come from.
+/// Where requests may come from, and how fast. What isn't said stays.
 #[derive(Args, Debug)]
-#[group(required = true, multiple = false, id = "limit", args = ["networks", "anywhere"])]
+#[group(required = true, multiple = true, id = "limit", args = ["networks", "anywhere", "requests", "bytes"])]
 pub(super) struct LimitArgs {
     /// Take requests from this network alone, such as 10.0.0.0/8 or one address; repeat it for several
     #[arg(long = "network", value_name = "CIDR")]
     networks: Vec<Network>,
     /// Take requests from anywhere
-    #[arg(long)]
+    #[arg(long, conflicts_with = "networks")]
     anywhere: bool,
+    /// Take so many requests in a second, at each proxy; or none: any number
+    #[arg(long, value_name = "N|none", value_parser = limits::count)]
+    requests: Option<Bound>,
+    /// Take and send so many bytes of bodies in a second, at each proxy, such as 50MiB; or none
+    #[arg(long, value_name = "BYTES|none", value_parser = limits::bytes)]
+    bytes: Option<Bound>,
+}
+
+impl LimitArgs {
+    fn networks(&self) -> Option<Vec<Network>> {
+        (self.anywhere || !self.networks.is_empty()).then(|| self.networks.clone())
+    }
+
+    fn rate(&self) -> RateChange {
+        RateChange { requests: self.requests, bytes: self.bytes }
+    }
 }
 
 /// All of a list, page after page.

@@ -6,7 +6,9 @@ use clap::{Args, Subcommand};
 use martlet_protocol::Level;
 
 use super::ask::Server;
+use super::limits::{self, QuotaArgs, UsageArgs};
 use super::print;
+use super::wire::limits::BUCKET_QUOTA;
 use super::wire::rewrite::{self, RewriteLine};
 use super::wire::{self, BucketLine};
 use crate::failure::Failure;
@@ -22,6 +24,10 @@ pub(super) enum BucketCommand {
     },
     /// Set the consistency of requests that ask for none, or where new objects go
     Set(SetArgs),
+    /// Show how much it holds and may hold, or set how much it may
+    Quota(QuotaArgs),
+    /// Show how much it holds; it is counted if nobody has
+    Usage(UsageArgs),
     /// Move the objects that lie under another storage policy to the present one
     #[command(after_help = "\
 The proxy that is asked does it in the background; this command shows how far it is. Interrupting \
@@ -66,10 +72,16 @@ pub(super) struct RewriteArgs {
 
 impl BucketCommand {
     /// Asks the server and prints what it says.
-    pub(super) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+    pub(super) fn run(&self, server: Server, json: bool) -> Result<(), Failure> {
+        let server = match self {
+            Self::Usage(_) => &server.patient(limits::PATIENCE),
+            _ => &server,
+        };
         let answer = match self {
             Self::Show { bucket } => show(server, bucket)?,
             Self::Set(args) => args.ask(server)?,
+            Self::Quota(args) => return args.run(server, (BUCKET_QUOTA, "bucket"), json),
+            Self::Usage(args) => return args.run(server, json),
             Self::Rewrite(args) => return args.run(server, json),
         };
         print::show(&answer, json, print::bucket);

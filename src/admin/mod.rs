@@ -4,6 +4,7 @@ mod accounts;
 mod ask;
 mod bucket;
 mod census;
+mod limits;
 mod policy;
 mod print;
 mod ring;
@@ -161,7 +162,7 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
             let answer = command.ask(&server()?)?;
             print::show(&answer, args.json, |policies| policy::lines(policies));
         }
-        Command::Bucket(command) => command.run(&server()?, args.json)?,
+        Command::Bucket(command) => command.run(server()?, args.json)?,
         Command::Tenant(command) => command.run(&server()?, args.json)?,
         Command::User(command) => command.run(&server()?, args.json)?,
         Command::Role(command) => command.run(&server()?, args.json)?,

@@ -8,6 +8,7 @@
 //! * [`outlook`]: how full devices will be, and how well the rings spread what they place.
 
 pub(crate) mod accounts;
+pub(crate) mod limits;
 pub(crate) mod outlook;
 pub(crate) mod rewrite;
 pub(crate) mod roles;

@@ -8,16 +8,18 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use martlet_proxy::{Accounts, Error, Key, NewKey, NewUser, ObjectStore, Role, Tenant, User};
+use martlet_proxy::{Accounts, Error, Key, NewKey, NewUser, ObjectStore, Rate, Role, Tenant, User};
 use serde::Deserialize;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::operator::refuse;
+use super::quotas;
 use crate::admin::wire::accounts::{
     self as wire, Deleted, KeyAsked, KeyChange, KeyLine, Page, Rotation, TenantAsked, TenantChange,
     TenantLine, UserAsked, UserLine,
 };
+use crate::admin::wire::limits::{Bound, RateChange, RateLine};
 
 /// Of each kind in one reply.
 const PAGE_MAX: usize = 500;
@@ -25,6 +27,7 @@ const PAGE_MAX: usize = 500;
 /// Where `martlet admin tenant`, `user` and `key` find their answers. `root_key` is the access key that is
 /// known without them.
 pub(crate) fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> Router {
+    let limits = quotas::routes(accounts.clone(), store.clone());
     let desk = Desk { accounts, store, root_key: root_key.to_owned() };
     Router::new()
         .route(wire::TENANTS, get(tenants).post(create_tenant))
@@ -36,6 +39,7 @@ pub(crate) fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> 
         .route(wire::ROTATE, post(rotate_key))
         .merge(roles::routes())
         .with_state(desk)
+        .merge(limits)
 }
 
 #[derive(Clone)]
@@ -46,11 +50,11 @@ struct Desk {
 }
 
 type Shared = State<Desk>;
-type Answer = Result<Response, No>;
+pub(super) type Answer = Result<Response, No>;
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq)]
-struct No(StatusCode, String);
+pub(super) struct No(StatusCode, String);
 
 impl IntoResponse for No {
     fn into_response(self) -> Response {
@@ -61,7 +65,7 @@ impl IntoResponse for No {
 impl From<Error> for No {
     fn from(error: Error) -> Self {
         let status = match error {
-            Error::NoSuchAccount(_) => StatusCode::NOT_FOUND,
+            Error::NoSuchAccount(_) | Error::NoSuchBucket => StatusCode::NOT_FOUND,
             Error::AccountConflict(_) => StatusCode::CONFLICT,
             Error::InvalidArgument(_) => StatusCode::BAD_REQUEST,
             _ => StatusCode::SERVICE_UNAVAILABLE,
@@ -86,12 +90,12 @@ struct Which {
     after: Option<String>,
 }
 
-fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str, No> {
+pub(super) fn named<'a>(name: Option<&'a String>, what: &str) -> Result<&'a str, No> {
     name.map(String::as_str).ok_or_else(|| No::bad(format!("say which {what}")))
 }
 
 /// Reads what is asked. The sentence about what doesn't parse repeats none of it.
-fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, No> {
+pub(super) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, No> {
     serde_json::from_slice(body).map_err(|error| {
         No::bad(format!("the request does not parse in column {}", error.column()))
     })
@@ -111,9 +115,23 @@ fn deleted(what: &str) -> Response {
 }
 
 fn tenant_line(tenant: Tenant) -> TenantLine {
-    let Tenant { name, canonical_id, display_name, created_ms, disabled, networks } = tenant;
-    let enabled = !disabled;
-    TenantLine { tenant: name, canonical_id, display_name, created_ms, enabled, networks }
+    let Tenant { name, canonical_id, display_name, created_ms, networks, .. } = tenant;
+    let (enabled, rate) = (!tenant.disabled, rate_line(tenant.rate));
+    TenantLine { tenant: name, canonical_id, display_name, created_ms, enabled, networks, rate }
+}
+
+fn rate_line(rate: Rate) -> RateLine {
+    RateLine { requests: rate.requests, bytes: rate.bytes }
+}
+
+impl RateChange {
+    /// What becomes of a rate; none where it stays as it is.
+    fn of(self) -> Option<impl Fn(&mut Rate) + Send + Sync> {
+        (self != Self::default()).then_some(move |rate: &mut Rate| {
+            Bound::set(self.requests, &mut rate.requests);
+            Bound::set(self.bytes, &mut rate.bytes);
+        })
+    }
 }
 
 fn user_line(user: User) -> UserLine {
@@ -138,6 +156,7 @@ impl Desk {
             rotated_ms: key.rotated_ms,
             enabled: !key.disabled,
             networks: key.networks,
+            rate: rate_line(key.rate),
         }
     }
 }
@@ -159,8 +178,11 @@ async fn tenant(State(desk): Shared, Query(which): Query<Which>) -> Answer {
 }
 
 async fn change_tenant(State(desk): Shared, body: Bytes) -> Answer {
-    let TenantChange { tenant, enabled, networks } = read(&body)?;
+    let TenantChange { tenant, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
+    if let Some(change) = rate.of() {
+        desk.accounts.change_tenant_rate(&tenant, change).await?;
+    }
     let changed = desk.accounts.change_tenant(&tenant, disabled, networks).await;
     Ok(Json(tenant_line(changed?)).into_response())
 }
@@ -254,8 +276,11 @@ async fn key(State(desk): Shared, Query(which): Query<Which>) -> Answer {
 }
 
 async fn change_key(State(desk): Shared, body: Bytes) -> Answer {
-    let KeyChange { access_key, enabled, networks } = read(&body)?;
+    let KeyChange { access_key, enabled, networks, rate } = read(&body)?;
     let disabled = enabled.map(|enabled| !enabled);
+    if let Some(change) = rate.of() {
+        desk.accounts.change_key_rate(&access_key, change).await?;
+    }
     let changed = desk.accounts.change_key(&access_key, disabled, networks).await;
     Ok(Json(desk.key_line(changed?, None).await).into_response())
 }

@@ -65,6 +65,9 @@ where
                 first_byte_us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX),
                 "request"
             );
+            if let Some(limited) = response.extensions().get() {
+                under_way.requests.limited(*limited);
+            }
             under_way.requests.answered(labels, latency);
             Ok(response.map(|body| Counted::outgoing(body, under_way)))
         })

@@ -27,6 +27,7 @@ pub(crate) mod objects;
 pub(crate) mod operator;
 mod patient;
 pub(crate) mod policies;
+pub(crate) mod quotas;
 pub(crate) mod runtime;
 pub(crate) mod settings;
 pub(crate) mod signals;

@@ -106,6 +106,7 @@ impl UpkeepSettings {
             reclaim_age: test_age.unwrap_or(self.reclaim_age),
             upload_age: test_age.or(self.upload_age),
             lifecycle_day: Day::of_seconds(self.lifecycle_day_seconds),
+            usage_period: hurry.unwrap_or(usual.usage_period),
             cursors: Arc::new(FileCursors::open(folder.join(CURSORS))),
         })
     }

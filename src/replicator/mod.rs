@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::lifecycle::ObjectExpiry;
+use martlet_protocol::usage::UsageCounter;
 use martlet_proxy::ObjectStore;
 use martlet_replicator::{
     Cluster, Foreground, KnownTerm, OnceReport, Runner, Scope, SharedCluster, Spread, Standard,
@@ -78,6 +79,7 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
     let cluster = SharedCluster::new(cluster(&member, &member.keeper.rings())?);
     let store = objects::open(&member, &member.keeper.rings())?;
     let expiry = store.clone().map(|store| Arc::new(store) as Arc<dyn ObjectExpiry>);
+    let usage = store.clone().map(|store| Arc::new(store) as Arc<dyn UsageCounter>);
     let standard = Standard {
         cluster: cluster.clone(),
         clock: member.clock.clone(),
@@ -87,6 +89,7 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
         alone_since_ms: None,
         upkeep: settings.upkeep.options(&folder, hurry)?,
         objects: expiry,
+        usage,
     };
     Ok(Opened { name, member, cluster, store, standard })
 }

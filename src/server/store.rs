@@ -165,6 +165,7 @@ impl Store {
             alone_since_ms: Some(self.started_ms),
             upkeep: settings.upkeep.options(folder, hurry)?,
             objects: Some(Arc::new(self.objects.clone())),
+            usage: Some(Arc::new(self.objects.clone())),
         };
         let mut runner = Runner::new(workers::pace(hurry), foreground);
         standard.start(&mut runner);

@@ -4,6 +4,7 @@
 //! always be named.
 
 mod keys;
+mod limits;
 mod roles;
 mod tenants;
 mod users;

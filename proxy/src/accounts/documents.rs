@@ -79,6 +79,12 @@ impl ObjectStore {
         changed.ok_or_else(|| missing::<T>(path))
     }
 
+    /// Puts a document in place of whatever is there.
+    pub(super) async fn put_document<T: Kept>(&self, document: &T) -> Result<()> {
+        let mut evaluate = |_: &RegisterView| Ok(Step::Write(Proposal::of(encode(document))));
+        self.decide_document::<T>(&document.path(), &mut evaluate).await.map(drop)
+    }
+
     /// Deletes a document that is there.
     pub(super) async fn delete_document<T: Kept>(&self, path: &str) -> Result<()> {
         let mut evaluate = |view: &RegisterView| match document_of::<T>(view)? {

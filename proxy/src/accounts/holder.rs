@@ -150,7 +150,7 @@ impl Owners {
 
 #[cfg(test)]
 mod tests {
-    use super::super::records::{Role, UserOf};
+    use super::super::records::{Rate, Role, UserOf};
     use super::super::vault::Vault;
     use super::*;
 
@@ -162,6 +162,8 @@ mod tests {
             created_ms: 1,
             disabled: false,
             networks: Vec::new(),
+            quota: martlet_protocol::Quota::default(),
+            rate: Rate::default(),
         }
     }
 
@@ -189,6 +191,7 @@ mod tests {
             rotated_ms: 1,
             disabled: false,
             networks: Vec::new(),
+            rate: Rate::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use martlet_protocol::Network;
+use martlet_protocol::{Network, Quota};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,21 @@ pub struct Tenant {
     /// Where its requests may come from; from anywhere, if none is named.
     #[serde(default)]
     pub networks: Vec<Network>,
+    /// How much its buckets may hold together.
+    #[serde(default)]
+    pub quota: Quota,
+    /// How fast its requests may come, at each proxy.
+    #[serde(default)]
+    pub rate: Rate,
+}
+
+/// How fast requests may come, and what they carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Requests in a second.
+    pub requests: Option<u64>,
+    /// Bytes of bodies in a second, both ways together.
+    pub bytes: Option<u64>,
 }
 
 /// A user of a tenant.
@@ -91,6 +106,9 @@ pub struct Key {
     /// Where its requests may come from; from anywhere, if none is named.
     #[serde(default)]
     pub networks: Vec<Network>,
+    /// How fast its requests may come, at each proxy.
+    #[serde(default)]
+    pub rate: Rate,
 }
 
 /// The user of a key.
@@ -278,5 +296,6 @@ mod tests {
             r#"{"name": "a", "canonical_id": "c", "display_name": "d", "created_ms": 1, "new": 2}"#;
         let tenant: Tenant = serde_json::from_str(text).unwrap();
         assert!(!tenant.disabled && tenant.networks.is_empty());
+        assert!(tenant.quota.is_none() && tenant.rate == Rate::default());
     }
 }

@@ -123,6 +123,8 @@ mod tests {
             created_ms: 1,
             disabled,
             networks: Vec::new(),
+            quota: crate::Quota::default(),
+            rate: crate::Rate::default(),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::digest::{composite, joined, md5_of_md5s};
 use crate::error::{Error, Result};
 use crate::ingest::Destination;
 use crate::put::object_of;
+use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore};
 use crate::unclaimed::Unclaimed;
 
@@ -49,10 +50,12 @@ impl ObjectStore {
             UploadState::Completing { .. } => {
                 match Box::pin(inner.drive(&place, &upload, Driver::Another)).await? {
                     Driven::Completed(written) => Ok(*written),
-                    Driven::Reopened(_) => Box::pin(inner.complete_open(&place, &complete)).await,
+                    Driven::Reopened(_) => {
+                        Box::pin(inner.complete_charged(&place, &complete)).await
+                    }
                 }
             }
-            UploadState::Open => Box::pin(inner.complete_open(&place, &complete)).await,
+            UploadState::Open => Box::pin(inner.complete_charged(&place, &complete)).await,
         }
     }
 }
@@ -146,6 +149,18 @@ fn part_checksums_of(upload: &Upload, chosen: &[Box<Part>]) -> Vec<Vec<u8>> {
 }
 
 impl Inner {
+    /// Completes an open upload, which makes one more object of bytes that were charged as parts.
+    async fn complete_charged(
+        self: &Arc<Self>,
+        place: &Place<'_>,
+        complete: &CompleteUpload,
+    ) -> Result<Written> {
+        let charge = Box::pin(self.charge(&place.bucket, Asked::upload())).await?;
+        let written = self.complete_open(place, complete).await?;
+        charge.written(self.stamps.now_ms());
+        Ok(written)
+    }
+
     async fn complete_open(
         self: &Arc<Self>,
         place: &Place<'_>,

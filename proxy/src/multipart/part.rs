@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed};
 use crate::ingest::{Destination, Ingested};
 use crate::put::body_of;
+use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk};
 
@@ -148,7 +149,10 @@ impl Inner {
             policy: upload.policy,
             inline_bytes_max: 0,
         };
+        let asked = Asked::part(incoming.size);
+        let mut charge = Box::pin(self.charge(&place.bucket, asked)).await?;
         let mut ingested = self.ingest_as(incoming, destination, secret.as_ref()).await?;
+        charge.came_to(ingested.size)?;
         let part = Part {
             size: ingested.size,
             md5: ingested.md5,
@@ -166,6 +170,7 @@ impl Inner {
         let register = RegisterKey::part(&place.key, place.id, number, write_id);
         let value = Value::Part(Box::new(part));
         self.commit_part(place, &register, write_id, commit_by_ms, &value, ingested).await?;
+        charge.written(self.stamps.now_ms());
         self.check_still_open(place, &register).await?;
         Ok(written)
     }

@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use super::date::Timestamp;
 use super::refusal::Refusal;
 use super::who::{Identity, Who};
+use crate::limits::meter::Registry;
 use crate::sts::{IdentityProvider, SessionKey, Sessions};
 
 /// A secret access key. It is never printed.
@@ -40,6 +41,8 @@ pub struct Keys {
     fixed: Arc<HashMap<String, Arc<Credential>>>,
     directory: Option<KeyCache<Credential>>,
     sessions: Option<Arc<Sessions>>,
+    /// What tenants and keys have used lately.
+    meters: Arc<Registry>,
 }
 
 impl Keys {
@@ -54,14 +57,17 @@ impl Keys {
             let credential = Credential::new(&access_key, secret, identity);
             (access_key, Arc::new(credential))
         });
-        Self { fixed: Arc::new(credentials.collect()), directory: None, sessions: None }
+        let fixed = Arc::new(credentials.collect());
+        Self { fixed, directory: None, sessions: None, meters: Arc::default() }
     }
 
     /// The same with the keys of tenants. What is known for good wins.
     #[must_use]
     pub fn with_accounts(self, accounts: Accounts) -> Self {
-        let directory = KeyCache::new(accounts, |holder: &Holder, secret: &str| {
-            let identity = Identity::Known(Arc::new(Who::of(holder)));
+        let meters = self.meters.clone();
+        let directory = KeyCache::new(accounts, move |holder: &Holder, secret: &str| {
+            let who = Who { meters: meters.of(holder), ..Who::of(holder) };
+            let identity = Identity::Known(Arc::new(who));
             Credential::new(&holder.key.access_key, Secret::new(secret), identity)
         });
         Self { directory: Some(directory), ..self }
@@ -82,6 +88,11 @@ impl Keys {
     /// What sessions rest on, where there are any.
     pub(crate) fn sessions(&self) -> Option<&Sessions> {
         self.sessions.as_deref()
+    }
+
+    /// What tenants and keys have used lately.
+    pub(crate) fn meters(&self) -> &Registry {
+        &self.meters
     }
 
     /// What an access key stands for, of whatever sort but a session's.

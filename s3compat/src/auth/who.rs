@@ -8,6 +8,7 @@ use martlet_proxy::{Holder, ROOT, Role};
 
 use super::refusal::{Code, Refusal};
 use crate::access::OwnPolicy;
+use crate::limits::meter::Meters;
 
 /// An account, or a user of one, and what limits it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Who {
     pub(crate) own: Option<OwnPolicy>,
     /// The session that it is, if it is one.
     pub(crate) session: Option<SessionOf>,
+    /// What it has used lately.
+    pub(crate) meters: Meters,
 }
 
 /// A session of a role.
@@ -53,6 +56,7 @@ impl Who {
             networks: Vec::new(),
             own: None,
             session: None,
+            meters: Meters::default(),
         }
     }
 
@@ -68,6 +72,7 @@ impl Who {
             networks: vec![tenant.networks.clone(), key.networks.clone()],
             own: user.as_ref().and_then(|user| user.policy.as_deref()).map(OwnPolicy::read),
             session: None,
+            meters: Meters::default(),
         }
     }
 

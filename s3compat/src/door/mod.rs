@@ -1,8 +1,8 @@
 //! The door: what every request passes before an operation sees it, and every reply after.
 //!
 //! ```text
-//! request ─▶ request id ─▶ admission ─▶ limits ─▶ host ─▶ target ─▶ authentication ─▶ table
-//!            ─▶ features ─▶ body plan (decode; XML is read whole and inspected) ─▶ operations
+//! request ─▶ request id ─▶ a turn ─▶ limits ─▶ host ─▶ target ─▶ authentication ─▶ table ─▶ features
+//!            ─▶ body plan (decode; XML is read whole and inspected) ─▶ share and rate ─▶ operations
 //! reply   ◀─ request id, error document ◀───────────────────────────────────────────┘
 //! ```
 //!
@@ -40,7 +40,7 @@ pub use config::DoorConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
 pub use reply::RequestId;
-pub(crate) use reply::{DETAIL, push_element};
+pub(crate) use reply::{DETAIL, QUOTA_DETAIL, push_element};
 pub use service::{Door, GuardedBody};
 pub use table::{BodyKind, Operation, PathKind, TABLE};
 

@@ -18,6 +18,8 @@ const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 /// `name=text`: one more element for an error's document, on its way here from where the error was
 /// made. It goes no further.
 pub(crate) const DETAIL: HeaderName = HeaderName::from_static("x-martlet-error-detail");
+/// How that begins in the error of a quota that would be passed.
+pub(crate) const QUOTA_DETAIL: &str = "ExceededQuota=";
 const XML: HeaderValue = HeaderValue::from_static("application/xml");
 const END: &[u8] = b"</Error>";
 

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -13,7 +14,7 @@ use http_body::{Frame, SizeHint};
 use martlet_protocol::Clock;
 use martlet_protocol::http::{in_request, with_request};
 use s3s::Body;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tower::ServiceExt;
 
 use super::config::DoorConfig;
@@ -21,9 +22,12 @@ use super::cors::{CorsRules, Crossing};
 use super::expect;
 use super::form::FormReply;
 use super::prepare::Gate;
-use super::reply::{Asked, Stamper};
+use super::reply::{Asked, DETAIL, QUOTA_DETAIL, Stamper};
 use super::table::Operation;
-use crate::auth::{Authenticator, Code, Keys, Refusal};
+use crate::auth::{Authenticator, Code, Identity, Keys, Refusal};
+use crate::limits::Limited;
+use crate::limits::body::metered;
+use crate::limits::turns::{Turn, Turns};
 
 /// Stands in front of the operations: see the [module](super). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -36,7 +40,7 @@ pub struct Door<S> {
 struct Shared {
     gate: Gate,
     stamper: Stamper,
-    admission: Arc<Semaphore>,
+    turns: Turns,
     retry_after: HeaderValue,
     /// Without, nothing is known of other origins.
     cors: Option<Arc<dyn CorsRules>>,
@@ -58,7 +62,7 @@ where
         let authenticator = Authenticator::new(config.auth.clone(), clock, keys);
         let shared = Shared {
             stamper: Stamper::new(),
-            admission: Arc::new(Semaphore::new(config.requests_max.min(Semaphore::MAX_PERMITS))),
+            turns: Turns::new(config.requests_max),
             retry_after: HeaderValue::from(config.retry_after_s),
             gate: Gate { authenticator, config },
             cors,
@@ -78,22 +82,27 @@ where
             resource: request.uri().path().into(),
             is_head: request.method() == Method::HEAD,
         };
-        let Ok(permit) = shared.admission.clone().try_acquire_owned() else {
-            let refusal = Refusal::new(Code::SlowDown, "Please reduce your request rate.");
-            let mut response = shared.stamper.refuse(&asked, &refusal);
-            response.headers_mut().insert(RETRY_AFTER, shared.retry_after.clone());
-            return response.map(|body| GuardedBody { body, id: asked.id.header(), _permit: None });
-        };
         let id = asked.id.header();
+        let Some(permit) = shared.turns.take() else {
+            let response = shared.slow_down(&asked, Limited::Overload, None);
+            return response.map(|body| GuardedBody { body, id, turn: None, _permit: None });
+        };
+        let mut turn = None;
         let method = request.method();
         let response = match shared.preflight(method, request.uri(), request.headers()) {
             Some(crossing) => shared.answer_preflight(&asked, crossing).await,
-            None => self.answer_request(&asked, request).await,
+            None => self.answer_request(&asked, request, &mut turn).await,
         };
-        response.map(|body| GuardedBody { body, id, _permit: Some(permit) })
+        response.map(|body| GuardedBody { body, id, turn, _permit: Some(permit) })
     }
 
-    async fn answer_request<B>(&self, asked: &Asked, request: Request<B>) -> Response<Body>
+    /// Answers a request that has a turn, and says whose turn it was.
+    async fn answer_request<B>(
+        &self,
+        asked: &Asked,
+        request: Request<B>,
+        turn: &mut Option<Turn>,
+    ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
@@ -108,21 +117,10 @@ where
             return response;
         }
         let mut response = match shared.gate.prepare(request, asked.id).await {
-            Ok(mut request) => {
-                let form = request.extensions_mut().remove::<FormReply>();
-                let operation = request.extensions().get::<&'static Operation>().copied();
-                let answer = self.inner.clone().oneshot(request);
-                let Ok(mut response) = with_request(asked.id.header(), answer).await;
-                if let Some(form) = form {
-                    form.apply(&mut response);
-                }
-                let mut response = shared.stamper.complete(asked, response);
-                // For whoever counts requests by what they asked for.
-                if let Some(operation) = operation {
-                    response.extensions_mut().insert(operation);
-                }
-                response
-            }
+            Ok(request) => match shared.admit(&request) {
+                Ok(admitted) => self.carry_out(asked, request, turn.insert(admitted)).await,
+                Err((why, wait)) => shared.slow_down(asked, why, wait),
+            },
             Err(refusal) => {
                 tracing::debug!(id = %asked.id, %refusal, "turned away");
                 shared.stamper.refuse(asked, &refusal)
@@ -135,9 +133,64 @@ where
         waiting.end(response.headers_mut());
         response
     }
+
+    /// Has the operation carried out that a request is for.
+    async fn carry_out(
+        &self,
+        asked: &Asked,
+        request: Request<Body>,
+        turn: &Turn,
+    ) -> Response<Body> {
+        let mut request = request.map(|body| metered(body, turn.meters()));
+        let form = request.extensions_mut().remove::<FormReply>();
+        let operation = request.extensions().get::<&'static Operation>().copied();
+        let answer = self.inner.clone().oneshot(request);
+        let Ok(mut response) = with_request(asked.id.header(), answer).await;
+        if let Some(form) = form {
+            form.apply(&mut response);
+        }
+        let is_over_quota = response.headers().get(DETAIL).is_some_and(is_quota);
+        let mut response = self.shared.stamper.complete(asked, response);
+        // For whoever counts requests by what they asked for.
+        if let Some(operation) = operation {
+            response.extensions_mut().insert(operation);
+        }
+        if is_over_quota {
+            response.extensions_mut().insert(Limited::Quota);
+        }
+        response
+    }
+}
+
+/// Whether an error's further element says that a quota would be passed.
+fn is_quota(detail: &HeaderValue) -> bool {
+    detail.as_bytes().starts_with(QUOTA_DETAIL.as_bytes())
 }
 
 impl Shared {
+    /// Whose turn it is, if whoever sent the request may come now; or why not, and for how long.
+    fn admit<B>(&self, request: &Request<B>) -> Result<Turn, (Limited, Option<Duration>)> {
+        let who = request.extensions().get::<Identity>().and_then(Identity::who);
+        let turn = self.turns.count(who.map(|who| &who.meters)).ok_or((Limited::Share, None))?;
+        match turn.meters().admit() {
+            Ok(()) => Ok(turn),
+            Err(wait) => Err((Limited::Rate, Some(wait))),
+        }
+    }
+
+    /// 503, with when to try again.
+    fn slow_down(&self, asked: &Asked, why: Limited, wait: Option<Duration>) -> Response<Body> {
+        let refusal = Refusal::new(Code::SlowDown, "Please reduce your request rate.");
+        let mut response = self.stamper.refuse(asked, &refusal);
+        let retry_after = match wait {
+            Some(wait) => HeaderValue::from(wait.as_secs().saturating_add(1)),
+            None => self.retry_after.clone(),
+        };
+        response.headers_mut().insert(RETRY_AFTER, retry_after);
+        response.extensions_mut().insert(why);
+        response
+    }
+
     /// What a preflight asks, or why it is none that makes sense.
     fn preflight(
         &self,
@@ -205,6 +258,8 @@ pub struct GuardedBody {
     body: Body,
     /// What is asked of nodes while it is sent is asked for this request.
     id: HeaderValue,
+    /// Whose request it is.
+    turn: Option<Turn>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -216,8 +271,12 @@ impl http_body::Body for GuardedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, s3s::StdError>>> {
-        let Self { body, id, .. } = &mut *self;
-        in_request(id, || Pin::new(body).poll_frame(context))
+        let Self { body, id, turn, .. } = &mut *self;
+        let polled = in_request(id, || Pin::new(body).poll_frame(context));
+        if let (Poll::Ready(Some(Ok(frame))), Some(turn)) = (&polled, turn) {
+            turn.meters().spend(frame.data_ref().map_or(0, |data| data.len() as u64));
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

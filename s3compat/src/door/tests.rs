@@ -1,5 +1,7 @@
 //! The whole door, in front of operations that only note what reached them.
 
+mod limited;
+
 use std::convert::Infallible;
 use std::fmt::Write;
 use std::sync::Arc;

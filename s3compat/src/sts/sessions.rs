@@ -113,6 +113,7 @@ impl Sessions {
         let role = role.filter(|role| role.of.role.id == ticket.role_id);
         let role = role.ok_or_else(|| unknown_key(access_key))?;
         let mut who = who(&ticket, &role);
+        let meters = |began| keys.meters().of_session(&role.of.tenant, began);
         if let Some(source) = &ticket.source {
             let credential = keys.any(&source.access_key).await?;
             let began = credential.as_ref().and_then(|it| it.identity().who());
@@ -121,6 +122,9 @@ impl Sessions {
             });
             let began = began.ok_or_else(|| unknown_key(access_key))?;
             who.networks.extend(began.networks.iter().cloned());
+            who.meters = meters(Some(&began.meters));
+        } else {
+            who.meters = meters(None);
         }
         let identity = Identity::Known(Arc::new(who));
         Ok(Arc::new(Credential::new(access_key, self.key.secret(access_key), identity)))

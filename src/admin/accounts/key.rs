@@ -48,7 +48,7 @@ pub(in crate::admin) enum KeyCommand {
         #[arg(long, value_name = "SECRET", env = "MARTLET_NEW_SECRET_KEY", hide_env_values = true)]
         secret_key: Option<String>,
     },
-    /// Say where its requests may come from, in place of what was said before
+    /// Say where its requests may come from and how fast, in place of what was said before
     Limit {
         #[command(flatten)]
         which: WhichKey,
@@ -142,8 +142,8 @@ impl KeyCommand {
                 server.post(ROTATE, &Rotation { access_key, secret_key })?
             }
             Self::Limit { which, limit } => {
-                let networks = Some(limit.networks.clone());
-                server.put(KEY, &KeyChange { networks, ..which.change() })?
+                let (networks, rate) = (limit.networks(), limit.rate());
+                server.put(KEY, &KeyChange { networks, rate, ..which.change() })?
             }
             Self::Delete(which) => {
                 let deleted: Deleted = server.delete(KEY, &which.query())?;

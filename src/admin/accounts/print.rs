@@ -2,6 +2,7 @@
 
 use martlet_protocol::Network;
 
+use crate::admin::limits::rate;
 use crate::admin::wire::accounts::{KeyLine, TenantLine, UserLine};
 use crate::admin::wire::roles::{RoleLine, UserPolicy};
 use crate::columns::table;
@@ -35,6 +36,7 @@ pub(super) fn tenant(line: &TenantLine) -> String {
         ("display name", &line.display_name),
         ("state", state(line.enabled)),
         ("from", &networks(&line.networks)),
+        ("rate", &rate(&line.rate)),
     ])
 }
 
@@ -103,7 +105,7 @@ pub(super) fn users(lines: &[UserLine]) -> String {
 
 /// One key.
 pub(super) fn key(line: &KeyLine) -> String {
-    let from = networks(&line.networks);
+    let (from, at) = (networks(&line.networks), rate(&line.rate));
     let mut pairs = vec![("access key", line.access_key.as_str())];
     pairs.extend(line.secret_key.as_deref().map(|secret| ("secret key", secret)));
     pairs.extend([
@@ -113,6 +115,7 @@ pub(super) fn key(line: &KeyLine) -> String {
         ("display name", &line.display_name),
         ("state", state(line.enabled)),
         ("from", &from),
+        ("rate", &at),
         ("secret lies", if line.sealed { "sealed by a master key" } else { "in clear" }),
     ]);
     let mut text = rows(&pairs);
@@ -141,6 +144,7 @@ pub(super) fn keys(lines: &[KeyLine]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::wire::limits::RateLine;
 
     fn line(secret_key: Option<&str>) -> KeyLine {
         KeyLine {
@@ -154,6 +158,7 @@ mod tests {
             rotated_ms: 1,
             enabled: true,
             networks: vec!["10.0.0.0/8".parse().unwrap()],
+            rate: RateLine { requests: Some(7), bytes: None },
             sealed: false,
         }
     }
@@ -161,7 +166,15 @@ mod tests {
     #[test]
     fn a_secret_is_shown_where_it_was_made() {
         let told = key(&line(Some("very secret")));
-        for words in ["very secret", "this once", "c0ffee", "The group", "in clear", "10.0.0.0/8"] {
+        for words in [
+            "very secret",
+            "this once",
+            "c0ffee",
+            "The group",
+            "in clear",
+            "10.0.0.0/8",
+            "7 requests/s",
+        ] {
             assert!(told.contains(words), "{words}: {told}");
         }
         let shown = key(&line(None));
@@ -179,6 +192,7 @@ mod tests {
             created_ms: 1,
             enabled: false,
             networks: Vec::new(),
+            rate: RateLine::default(),
         };
         let text = tenants(std::slice::from_ref(&tenant));
         assert_eq!(text.lines().count(), 2);
@@ -193,7 +207,7 @@ mod tests {
             enabled: true,
         };
         assert!(users(&[user]).contains("read-only"));
-        let line = RoleLine {
+        let lent = RoleLine {
             tenant: "research".into(),
             role: "reader".into(),
             arn: "arn:aws:iam::research:role/reader".into(),
@@ -203,8 +217,8 @@ mod tests {
             policy: "{}".into(),
             trust: None,
         };
-        assert!(role(&line).contains("the tenant's own keys"));
-        assert!(roles(&[line]).contains("role/reader"));
+        assert!(role(&lent).contains("the tenant's own keys"));
+        assert!(roles(&[lent]).contains("role/reader"));
         assert_eq!(keys(&[line(None), line(None)]).lines().count(), 3);
     }
 }

@@ -5,10 +5,12 @@ use martlet_protocol::Network;
 
 use super::{LimitArgs, all, print};
 use crate::admin::ask::Server;
+use crate::admin::limits::QuotaArgs;
 use crate::admin::print::show;
 use crate::admin::wire::accounts::{
     Deleted, TENANT, TENANTS, TenantAsked, TenantChange, TenantLine,
 };
+use crate::admin::wire::limits::TENANT_QUOTA;
 use crate::failure::Failure;
 
 /// What is asked of tenants.
@@ -21,6 +23,8 @@ Examples:
   martlet admin tenant create research --display-name 'The research group'
   martlet admin key create --tenant research
   martlet admin tenant limit research --network 10.0.0.0/8
+  martlet admin tenant limit research --requests 500 --bytes 200MiB
+  martlet admin tenant quota research --bytes 500GiB --objects 1000000
   martlet admin tenant disable research")]
 pub(in crate::admin) enum TenantCommand {
     /// Make a tenant
@@ -51,13 +55,18 @@ pub(in crate::admin) enum TenantCommand {
         /// Its name
         name: String,
     },
-    /// Say where its requests may come from, in place of what was said before
+    /// Say where its requests may come from and how fast, in place of what was said before
     Limit {
         /// Its name
         name: String,
         #[command(flatten)]
         limit: LimitArgs,
     },
+    /// Show how much its buckets hold and may hold together, or set how much
+    #[command(after_help = "\
+Writes beyond a quota are refused with QuotaExceeded, whatever they replace; deletes never are. Buckets are \
+counted every some seconds, large ones less often, and each proxy adds what it has written since.")]
+    Quota(QuotaArgs),
     /// Delete one that has no users, roles, keys and buckets any more
     Delete {
         /// Its name
@@ -84,12 +93,13 @@ impl TenantCommand {
             Self::Show { name } => server.ask(TENANT, &[("tenant", name)])?,
             Self::Disable { name } | Self::Enable { name } => {
                 let enabled = Some(matches!(self, Self::Enable { .. }));
-                change(TenantChange { tenant: tenant(name), enabled, networks: None })?
+                change(TenantChange { tenant: tenant(name), enabled, ..TenantChange::default() })?
             }
             Self::Limit { name, limit } => {
-                let networks = Some(limit.networks.clone());
-                change(TenantChange { tenant: tenant(name), enabled: None, networks })?
+                let (networks, rate) = (limit.networks(), limit.rate());
+                change(TenantChange { tenant: tenant(name), enabled: None, networks, rate })?
             }
+            Self::Quota(args) => return args.run(server, (TENANT_QUOTA, "tenant"), json),
             Self::Delete { name } => {
                 let deleted: Deleted = server.delete(TENANT, &[("tenant", name)])?;
                 show(&deleted, json, |it| format!("the tenant {} is deleted\n", it.deleted));

@@ -5,6 +5,8 @@
 use martlet_protocol::Network;
 use serde::{Deserialize, Serialize};
 
+use super::limits::{RateChange, RateLine};
+
 /// Where tenants are listed, and made by POST.
 pub(crate) const TENANTS: &str = "/admin/v1/tenants";
 /// Where one is shown, changed by PUT, and deleted.
@@ -38,6 +40,9 @@ pub(crate) struct TenantLine {
     pub(crate) enabled: bool,
     /// Where its requests may come from; from anywhere, if none is named.
     pub(crate) networks: Vec<Network>,
+    /// How fast they may come.
+    #[serde(default)]
+    pub(crate) rate: RateLine,
 }
 
 /// A user.
@@ -70,6 +75,9 @@ pub(crate) struct KeyLine {
     pub(crate) rotated_ms: u64,
     pub(crate) enabled: bool,
     pub(crate) networks: Vec<Network>,
+    /// How fast its requests may come.
+    #[serde(default)]
+    pub(crate) rate: RateLine,
     /// Whether its secret lies sealed by a master key.
     pub(crate) sealed: bool,
 }
@@ -88,6 +96,8 @@ pub(crate) struct TenantChange {
     pub(crate) tenant: String,
     pub(crate) enabled: Option<bool>,
     pub(crate) networks: Option<Vec<Network>>,
+    #[serde(default)]
+    pub(crate) rate: RateChange,
 }
 
 /// A user to be made, or what becomes of one.
@@ -115,6 +125,8 @@ pub(crate) struct KeyChange {
     pub(crate) access_key: String,
     pub(crate) enabled: Option<bool>,
     pub(crate) networks: Option<Vec<Network>>,
+    #[serde(default)]
+    pub(crate) rate: RateChange,
 }
 
 /// Another secret for a key.

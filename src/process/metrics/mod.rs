@@ -136,11 +136,13 @@ mod tests {
         requests.answered(labels, Duration::from_millis(3));
         requests.answered(labels, Duration::from_millis(3));
         requests.bytes_in.inc_by(7);
+        requests.limited(martlet_s3compat::Limited::Share);
         let text = metrics.text();
         for line in [
             "martlet_requests_total{operation=\"refused PUT\",status=\"403\"} 2",
             "martlet_request_first_byte_seconds_bucket{le=\"0.005\",operation=\"refused PUT\"} 2",
             "martlet_request_body_bytes_total 7",
+            "martlet_requests_limited_total{limit=\"share\"} 1",
             "martlet_requests_in_flight 0",
             "martlet_worker_steps_total{worker=\"sweep\"} 3",
             "martlet_worker_rate{worker=\"sweep\"} 1.5",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hyper::{Method, Response};
+use martlet_s3compat::Limited;
 use martlet_s3compat::door::Operation;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -21,6 +22,11 @@ pub(crate) struct Labels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabel {
     operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabel {
+    limit: &'static str,
 }
 
 impl Labels {
@@ -46,6 +52,7 @@ impl Labels {
 #[derive(Debug)]
 pub(crate) struct Requests {
     answered: Family<Labels, Counter>,
+    limited: Family<LimitLabel, Counter>,
     first_byte: Family<OperationLabel, Histogram, fn() -> Histogram>,
     pub(crate) bytes_in: Counter,
     pub(crate) bytes_out: Counter,
@@ -62,6 +69,7 @@ impl Requests {
         Self {
             first_byte,
             answered: Family::default(),
+            limited: Family::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
             in_flight: Gauge::default(),
@@ -75,8 +83,18 @@ impl Requests {
         self.answered.get_or_create(&labels).inc();
     }
 
+    /// Takes note of a request that was turned away for how much it asked.
+    pub(crate) fn limited(&self, limited: Limited) {
+        self.limited.get_or_create(&LimitLabel { limit: limited.name() }).inc();
+    }
+
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("requests", "Requests answered", self.answered.clone());
+        registry.register(
+            "requests_limited",
+            "Requests turned away by a quota, a rate, a share of the turns, or as all turns were taken",
+            self.limited.clone(),
+        );
         registry.register(
             "request_first_byte_seconds",
             "Time until the head of the reply was on its way",

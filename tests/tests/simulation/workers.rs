@@ -96,6 +96,7 @@ impl Replicator {
                 ..UpkeepOptions::default()
             },
             objects: None,
+            usage: None,
         }
         .workers();
         Self { shared, workers, alive }

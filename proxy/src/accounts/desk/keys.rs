@@ -5,7 +5,7 @@ use martlet_protocol::id::random_bytes;
 
 use super::{Accounts, Listed, check_networks};
 use crate::accounts::documents::missing;
-use crate::accounts::records::{Key, User, UserOf, check_credentials};
+use crate::accounts::records::{Key, Rate, User, UserOf, check_credentials};
 use crate::error::{Error, Result};
 
 /// 20 and 40 characters, as S3 clients expect them.
@@ -74,6 +74,7 @@ impl Accounts {
             rotated_ms: now_ms,
             disabled: false,
             networks: new.networks,
+            rate: Rate::default(),
         };
         self.store.create_document(&key).await?;
         Ok((key, secret))

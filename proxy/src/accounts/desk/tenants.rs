@@ -1,11 +1,11 @@
 //! Tenants: made, shown, limited, disabled and deleted.
 
-use martlet_protocol::Network;
 use martlet_protocol::id::random_bytes;
+use martlet_protocol::{Network, Quota};
 
 use super::{Accounts, Listed, check_networks};
 use crate::accounts::documents::missing;
-use crate::accounts::records::{Tenant, TenantOf, check_name};
+use crate::accounts::records::{Rate, Tenant, TenantOf, check_name};
 use crate::error::{Error, Result};
 
 /// Buckets that are looked at in one step.
@@ -40,6 +40,8 @@ impl Accounts {
             created_ms: self.now_ms(),
             disabled: false,
             networks,
+            quota: Quota::default(),
+            rate: Rate::default(),
         };
         let of = TenantOf { canonical_id, tenant: name.to_owned(), display_name };
         self.store.create_document(&of).await?;

@@ -1,0 +1,88 @@
+//! What a write has asked for: given back when it fails, remembered when it has come to its end.
+
+use std::sync::Arc;
+
+use martlet_protocol::BucketId;
+use martlet_protocol::usage::Usage;
+
+use super::{Account, Bounds, Exceeded};
+
+/// What a write asks for before it has seen its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked(Usage);
+
+impl Asked {
+    /// An object. Where its size is not known yet, there has to be room for a byte.
+    pub(crate) fn object(size: Option<u64>) -> Self {
+        Self(Usage { bytes: size.unwrap_or(1), objects: 1 })
+    }
+
+    /// A part of an upload.
+    pub(crate) fn part(size: Option<u64>) -> Self {
+        Self(Usage { bytes: size.unwrap_or(1), objects: 0 })
+    }
+
+    /// The end of an upload, whose bytes its parts have asked for.
+    pub(crate) fn upload() -> Self {
+        Self(Usage { bytes: 0, objects: 1 })
+    }
+}
+
+/// What a write has asked for.
+#[derive(Debug)]
+#[must_use = "it is given back when it is dropped"]
+pub(crate) struct Charge(Option<Held>);
+
+#[derive(Debug)]
+struct Held {
+    account: Arc<Account>,
+    bucket: BucketId,
+    bounds: Bounds,
+    taken: Usage,
+}
+
+impl Charge {
+    /// That of a write that no quota speaks of.
+    pub(super) fn free() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn take(
+        account: Arc<Account>,
+        bucket: BucketId,
+        bounds: Bounds,
+        Asked(asked): Asked,
+    ) -> Result<Self, Exceeded> {
+        account.known.lock().ledger.take(bucket, &bounds, asked)?;
+        Ok(Self(Some(Held { account, bucket, bounds, taken: asked })))
+    }
+
+    /// The body has come in, and has so many bytes.
+    pub(crate) fn came_to(&mut self, bytes: u64) -> Result<(), Exceeded> {
+        let Some(held) = &mut self.0 else { return Ok(()) };
+        let more = Usage { bytes: bytes.saturating_sub(held.taken.bytes), objects: 0 };
+        let mut known = held.account.known.lock();
+        known.ledger.take(held.bucket, &held.bounds, more)?;
+        let less = Usage { bytes: held.taken.bytes.saturating_sub(bytes), objects: 0 };
+        known.ledger.settle(held.bucket, less, Usage::default(), 0);
+        held.taken.bytes = bytes;
+        Ok(())
+    }
+
+    /// It was written.
+    pub(crate) fn written(mut self, now_ms: u64) {
+        if let Some(held) = self.0.take() {
+            let mut known = held.account.known.lock();
+            known.ledger.settle(held.bucket, held.taken, held.taken, now_ms);
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            let mut known = held.account.known.lock();
+            known.ledger.settle(held.bucket, held.taken, Usage::default(), 0);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The quota of a bucket, as an operator sets it.
+
+use martlet_protocol::Setting;
+use martlet_protocol::settings::Settings;
+use martlet_protocol::usage::Quota;
+
+use super::quota_of;
+use crate::error::Result;
+use crate::store::ObjectStore;
+
+fn quota_in(settings: &Settings) -> Result<Quota> {
+    Ok(settings.get(Setting::Quota).map(Quota::decode).transpose()?.unwrap_or_default())
+}
+
+impl ObjectStore {
+    /// The quota of a bucket.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket).
+    pub async fn bucket_quota(&self, name: &str) -> Result<Quota> {
+        Ok(quota_of(&*self.bucket(name).await?))
+    }
+
+    /// Changes the quota of a bucket. Without any bound, it has none.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket); too few nodes that answer.
+    pub async fn change_bucket_quota(
+        &self,
+        name: &str,
+        change: impl Fn(&mut Quota) + Send + Sync,
+    ) -> Result<Quota> {
+        let mut changed = Quota::default();
+        let set = |settings: &mut Settings| {
+            let mut quota = quota_in(settings)?;
+            change(&mut quota);
+            changed = quota;
+            if quota.is_none() {
+                settings.remove(Setting::Quota);
+                return Ok(());
+            }
+            Ok(settings.set(Setting::Quota, quota.encode())?)
+        };
+        self.change_bucket_settings(name, set).await?;
+        Ok(changed)
+    }
+}

@@ -1,0 +1,76 @@
+//! Rates and shares of turns, as the door holds to them.
+
+use martlet_proxy::Rate;
+
+use super::*;
+use crate::auth::testing::{ACCESS_KEY, SECRET};
+use crate::auth::{Keys, Secret, Who};
+use crate::limits::Limited;
+use crate::limits::meter::Meters;
+
+/// A door that knows the documentation's key as that of an account with a rate.
+fn door_at(rate: Rate, requests_max: usize) -> Door<Recorder> {
+    let who = Who { meters: Meters::at(rate), ..Who::named("alice") };
+    let identity = Identity::Known(Arc::new(who));
+    let keys = Keys::new([(ACCESS_KEY.to_owned(), Secret::new(SECRET), identity)]);
+    let clock = Arc::new(ManualClock::at(NOW_MS));
+    let config = DoorConfig { requests_max, allow_anonymous: true, ..DoorConfig::default() };
+    Door::new(config, clock, keys, None, Recorder::default())
+}
+
+async fn get(door: &Door<Recorder>) -> (StatusCode, HeaderMap, String) {
+    send(door, request("GET", "/b/k", &[]), UNSIGNED, b"").await
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_requests_than_its_rate_are_told_when_to_come_again() {
+    let door = door_at(Rate { requests: Some(2), bytes: None }, 8);
+    for _ in 0..2 {
+        assert_eq!(get(&door).await.0, StatusCode::OK);
+    }
+    let refused = get(&door).await;
+    assert_eq!((refused.0, code(&refused)), (StatusCode::SERVICE_UNAVAILABLE, "SlowDown"));
+    assert_eq!(refused.1["retry-after"], "1");
+    let anonymous = deliver(&door, request("GET", "/b/k", &[]), b"").await;
+    assert_eq!(anonymous.0, StatusCode::OK, "nobody else has that rate");
+    let wrong = Signing { secret: "wrong", ..Signing::default() };
+    let wrong = deliver(&door, wrong.sign(request("GET", "/b/k", &[]), UNSIGNED), b"").await;
+    assert_eq!(wrong.0, StatusCode::FORBIDDEN, "whoever can't sign is told so");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(get(&door).await.0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_of_bodies_are_metered_both_ways() {
+    let door = door_at(Rate { requests: None, bytes: Some(10) }, 8);
+    let put = request("PUT", "/b/k", &[("content-length", "36")]);
+    // And five come back.
+    assert_eq!(send(&door, put, UNSIGNED, &[7; 36]).await.0, StatusCode::OK);
+    let refused = get(&door).await;
+    assert_eq!((code(&refused), refused.1["retry-after"].to_str().unwrap()), ("SlowDown", "4"));
+    tokio::time::advance(Duration::from_millis(3100)).await;
+    assert_eq!(get(&door).await.0, StatusCode::OK);
+    assert_eq!(get(&door).await.0, StatusCode::SERVICE_UNAVAILABLE, "those were the last");
+}
+
+#[tokio::test]
+async fn an_account_leaves_turns_to_others() {
+    let door = door_at(Rate::default(), 16);
+    let ask = || Signing::default().sign(request("GET", "/b/k", &[]), UNSIGNED);
+    let answer = |request: Request<()>| door.answer(request.map(|()| Full::new(Bytes::new())));
+    let mut held = Vec::new();
+    let refused = loop {
+        let response = answer(ask()).await;
+        if response.status() != StatusCode::OK {
+            break response;
+        }
+        held.push(response);
+    };
+    assert_eq!(refused.extensions().get(), Some(&Limited::Share));
+    assert_eq!(held.len(), 14);
+    drop(refused);
+    let other = answer(request("GET", "/b/k", &[])).await;
+    assert_eq!(other.status(), StatusCode::OK);
+    drop((held, other));
+    assert_eq!(answer(ask()).await.status(), StatusCode::OK);
+}

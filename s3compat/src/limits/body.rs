@@ -1,0 +1,55 @@
+//! A body on its way in, whose bytes are metered as they pass.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use s3s::{Body, StdError};
+
+use super::meter::Meters;
+
+/// A body whose bytes are metered.
+#[derive(Debug)]
+struct Metered {
+    body: Body,
+    meters: Meters,
+}
+
+/// The same body, metered if anything limits whoever sent it.
+pub(crate) fn metered(body: Body, meters: &Meters) -> Body {
+    if !meters.is_limited() {
+        return body;
+    }
+    match body.bytes() {
+        Some(whole) => {
+            meters.spend(whole.len() as u64);
+            body
+        }
+        None => Body::http_body_unsync(Metered { body, meters: meters.clone() }),
+    }
+}
+
+impl HttpBody for Metered {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            self.meters.spend(frame.data_ref().map_or(0, |data| data.len() as u64));
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        HttpBody::size_hint(&self.body)
+    }
+}

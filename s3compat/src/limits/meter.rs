@@ -1,0 +1,286 @@
+//! What an account or a key has used lately, against its rates.
+//!
+//! A rate fills a bucket that holds a second's worth. A request takes one request out of it and must find
+//! it there. Bytes are taken as they pass, both ways, and may be owed: whoever owes some is refused until
+//! they are paid.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use martlet_proxy::{Holder, Rate, Tenant};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// What a bucket holds, in time: a second's worth.
+const BURST: Duration = Duration::from_secs(1);
+
+/// A bucket that is filled at an even pace, as the moment at which it will be full; without one it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    full_at: Option<Instant>,
+}
+
+impl Pace {
+    /// How long it takes to fill in `amount`.
+    fn cost(amount: u64, per_second: u64) -> Duration {
+        let ns = u128::from(amount) * 1_000_000_000 / u128::from(per_second.max(1));
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// How long it is until `amount` can be taken out of it.
+    fn wait(self, now: Instant, amount: u64, per_second: u64) -> Duration {
+        let owed = self.full_at.unwrap_or(now).saturating_duration_since(now);
+        owed.saturating_add(Self::cost(amount, per_second)).saturating_sub(BURST)
+    }
+
+    /// Takes `amount` out of it, there or not.
+    fn spend(&mut self, now: Instant, amount: u64, per_second: u64) {
+        let from = self.full_at.map_or(now, |full_at| full_at.max(now));
+        self.full_at = Some(from.checked_add(Self::cost(amount, per_second)).unwrap_or(from));
+    }
+}
+
+/// What an account or a key has used lately.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    /// Requests under way.
+    pub(super) turns: AtomicUsize,
+    is_limited: AtomicBool,
+    paces: Mutex<Paces>,
+}
+
+#[derive(Debug, Default)]
+struct Paces {
+    rate: Rate,
+    requests: Pace,
+    bytes: Pace,
+}
+
+impl Paces {
+    fn wait(&self, now: Instant) -> Duration {
+        let requests = self.rate.requests.map(|rate| self.requests.wait(now, 1, rate));
+        let bytes = self.rate.bytes.map(|rate| self.bytes.wait(now, 0, rate));
+        requests.max(bytes).unwrap_or_default()
+    }
+}
+
+impl Meter {
+    /// From now on at this rate. What was used counts on.
+    fn set(&self, rate: Rate) {
+        self.paces.lock().rate = rate;
+        self.is_limited.store(rate != Rate::default(), Ordering::Release);
+    }
+
+    fn is_limited(&self) -> bool {
+        self.is_limited.load(Ordering::Acquire)
+    }
+
+    fn spend_request(&self, now: Instant) {
+        let paces = &mut *self.paces.lock();
+        if let Some(rate) = paces.rate.requests {
+            paces.requests.spend(now, 1, rate);
+        }
+    }
+
+    fn spend_bytes(&self, now: Instant, bytes: u64) {
+        let paces = &mut *self.paces.lock();
+        if let Some(rate) = paces.rate.bytes {
+            paces.bytes.spend(now, bytes, rate);
+        }
+    }
+}
+
+/// The meters of whoever a signature speaks for. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Meters {
+    pub(super) account: Arc<Meter>,
+    key: Option<Arc<Meter>>,
+}
+
+/// What somebody has used is no part of who it is.
+impl PartialEq for Meters {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Meters {}
+
+impl Meters {
+    /// Those of an account at a rate.
+    #[cfg(test)]
+    pub(crate) fn at(rate: Rate) -> Self {
+        let meters = Self::default();
+        meters.account.set(rate);
+        meters
+    }
+
+    fn limited(&self) -> impl Iterator<Item = &Arc<Meter>> {
+        std::iter::once(&self.account).chain(&self.key).filter(|meter| meter.is_limited())
+    }
+
+    /// Whether anything limits it.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited().next().is_some()
+    }
+
+    /// Lets a request in; or says how long to wait.
+    ///
+    /// # Errors
+    /// The time until it is worth trying again.
+    pub(crate) fn admit(&self) -> Result<(), Duration> {
+        if !self.is_limited() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let waits = self.limited().map(|meter| meter.paces.lock().wait(now));
+        if let Some(wait) = waits.max().filter(|wait| !wait.is_zero()) {
+            return Err(wait);
+        }
+        self.limited().for_each(|meter| meter.spend_request(now));
+        Ok(())
+    }
+
+    /// Takes note of bytes that have passed.
+    pub(crate) fn spend(&self, bytes: u64) {
+        if bytes > 0 && self.is_limited() {
+            let now = Instant::now();
+            self.limited().for_each(|meter| meter.spend_bytes(now, bytes));
+        }
+    }
+}
+
+/// The meters of accounts and keys, found by whoever remembers a key of them.
+#[derive(Debug, Default)]
+pub(crate) struct Registry(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    meters: HashMap<(Of, Box<str>), Weak<Meter>>,
+    /// At so many of them, those that nobody has any more are let go.
+    sweep_at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Of {
+    Account,
+    Key,
+}
+
+impl Registry {
+    /// The meters of a key's holder, at the rates that it has now.
+    pub(crate) fn of(&self, holder: &Holder) -> Meters {
+        let Holder { key, tenant, .. } = holder;
+        let account = self.meter(Of::Account, &tenant.canonical_id, tenant.rate);
+        let key = self.meter(Of::Key, &key.access_key, key.rate);
+        Meters { account, key: Some(key) }
+    }
+
+    /// The meters of a session of a tenant's role: the tenant's, and those of the key that began it.
+    pub(crate) fn of_session(&self, tenant: &Tenant, began: Option<&Meters>) -> Meters {
+        let account = self.meter(Of::Account, &tenant.canonical_id, tenant.rate);
+        Meters { account, key: began.and_then(|began| began.key.clone()) }
+    }
+
+    fn meter(&self, of: Of, name: &str, rate: Rate) -> Arc<Meter> {
+        const SWEEP_AT_MIN: usize = 1024;
+        let mut known = self.0.lock();
+        if known.meters.len() >= known.sweep_at.max(SWEEP_AT_MIN) {
+            known.meters.retain(|_, meter| meter.strong_count() > 0);
+            known.sweep_at = known.meters.len() * 2;
+        }
+        let slot = known.meters.entry((of, name.into())).or_default();
+        let meter = slot.upgrade().unwrap_or_else(|| {
+            let meter = Arc::new(Meter::default());
+            *slot = Arc::downgrade(&meter);
+            meter
+        });
+        meter.set(rate);
+        meter
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn meters(registry: &Registry, key: &str, tenant: Rate, of_key: Rate) -> Meters {
+        let account = registry.meter(Of::Account, "c1", tenant);
+        Meters { account, key: Some(registry.meter(Of::Key, key, of_key)) }
+    }
+
+    fn requests(rate: u64) -> Rate {
+        Rate { requests: Some(rate), bytes: None }
+    }
+
+    fn admitted(meters: &Meters) -> usize {
+        (0..1000).take_while(|_| meters.admit().is_ok()).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seconds_worth_of_requests_comes_at_once_and_then_one_after_another() {
+        let meters = meters(&Registry::default(), "a", requests(10), Rate::default());
+        assert_eq!(admitted(&meters), 10);
+        assert_eq!(meters.admit(), Err(SECOND / 10));
+        tokio::time::advance(SECOND / 10).await;
+        assert_eq!(admitted(&meters), 1);
+        tokio::time::advance(SECOND * 60).await;
+        assert_eq!(admitted(&meters), 10, "no more than a second's worth is saved up");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_may_be_owed_and_are_paid_before_anything_else() {
+        let rate = Rate { requests: None, bytes: Some(100) };
+        let meters = meters(&Registry::default(), "a", rate, Rate::default());
+        meters.spend(100);
+        assert_eq!(meters.admit(), Ok(()));
+        meters.spend(250);
+        assert_eq!(meters.admit(), Err(SECOND * 5 / 2));
+        tokio::time::advance(SECOND * 2).await;
+        assert_eq!(meters.admit(), Err(SECOND / 2));
+        tokio::time::advance(SECOND / 2).await;
+        assert_eq!(meters.admit(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_share_what_their_tenant_has_and_have_rates_of_their_own() {
+        let registry = Registry::default();
+        let slow = meters(&registry, "slow", requests(5), requests(2));
+        let other = meters(&registry, "other", requests(5), Rate::default());
+        assert_eq!(admitted(&slow), 2);
+        assert_eq!(admitted(&other), 3, "the tenant's five are spent");
+        tokio::time::advance(SECOND).await;
+        assert_eq!(admitted(&other), 5);
+        assert_eq!(admitted(&slow), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_is_changed_and_taken_away_while_it_is_in_use() {
+        let registry = Registry::default();
+        let meters = meters(&registry, "a", requests(1), Rate::default());
+        assert_eq!(admitted(&meters), 1);
+        registry.meter(Of::Account, "c1", requests(100));
+        tokio::time::advance(SECOND).await;
+        assert_eq!(admitted(&meters), 100);
+        registry.meter(Of::Account, "c1", Rate::default());
+        assert!(!meters.is_limited());
+        assert_eq!(admitted(&meters), 1000);
+    }
+
+    #[test]
+    fn meters_that_nobody_has_any_more_are_let_go() {
+        let registry = Registry::default();
+        let kept = registry.meter(Of::Key, "kept", requests(1));
+        for key in 0..10_000 {
+            drop(registry.meter(Of::Key, &key.to_string(), Rate::default()));
+        }
+        assert!(registry.0.lock().meters.len() <= 1024);
+        assert!(Arc::ptr_eq(&kept, &registry.meter(Of::Key, "kept", requests(1))));
+        let tenant = registry.meter(Of::Account, "kept", requests(1));
+        assert!(!Arc::ptr_eq(&kept, &tenant), "a tenant may be called like a key");
+    }
+}

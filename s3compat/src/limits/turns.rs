@@ -1,0 +1,161 @@
+//! The turns that there are, and the shares of those who have some.
+//!
+//! While most turns are free, whoever comes gets one. The last eighth is for accounts with fewer turns
+//! than their share: all turns, by those who have some now and one who has not come yet. So nobody has
+//! them all, and what somebody holds beyond its share falls to others as its requests end.
+//!
+//! Invariants:
+//! * A request counts as its account's until its reply was sent or given up.
+//! * An account without a turn gets one while any of the last eighth is free.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::meter::Meters;
+
+/// One of so many turns is kept for those with less than their share.
+const KEPT: usize = 8;
+
+/// The turns of a door. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    all: usize,
+    free: Arc<Semaphore>,
+    /// Accounts that have a turn.
+    accounts: AtomicUsize,
+    /// Those who don't say who they are, together.
+    anonymous: Meters,
+}
+
+/// A turn that is counted as somebody's.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    shared: Arc<Shared>,
+    meters: Meters,
+}
+
+impl Turns {
+    pub(crate) fn new(all: usize) -> Self {
+        let all = all.min(Semaphore::MAX_PERMITS);
+        let free = Arc::new(Semaphore::new(all));
+        let accounts = AtomicUsize::new(0);
+        Self(Arc::new(Shared { all, free, accounts, anonymous: Meters::default() }))
+    }
+
+    /// A turn, if one is free, for somebody who isn't known yet.
+    pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.free.clone().try_acquire_owned().ok()
+    }
+
+    /// Counts a turn that was taken as somebody's; none if others need it more.
+    pub(crate) fn count(&self, whose: Option<&Meters>) -> Option<Turn> {
+        let shared = self.0.clone();
+        let meters = whose.unwrap_or(&shared.anonymous).clone();
+        let turns = meters.account.turns.fetch_add(1, Ordering::AcqRel);
+        if turns == 0 {
+            shared.accounts.fetch_add(1, Ordering::AcqRel);
+        }
+        let turn = Turn { shared, meters };
+        (turns < turn.shared.share()).then_some(turn)
+    }
+}
+
+impl Shared {
+    /// How many turns an account may have before it takes one more.
+    fn share(&self) -> usize {
+        if self.free.available_permits() >= self.all / KEPT {
+            return usize::MAX;
+        }
+        (self.all / (self.accounts.load(Ordering::Acquire) + 1)).max(1)
+    }
+}
+
+impl Turn {
+    /// The meters of whose turn it is.
+    pub(crate) fn meters(&self) -> &Meters {
+        &self.meters
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.meters.account.turns.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.accounts.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Held = (OwnedSemaphorePermit, Turn);
+
+    fn ask(turns: &Turns, whose: &Meters) -> Option<Held> {
+        let permit = turns.take()?;
+        Some((permit, turns.count(Some(whose))?))
+    }
+
+    /// As many turns as somebody gets.
+    fn grab(turns: &Turns, whose: &Meters) -> Vec<Held> {
+        std::iter::from_fn(|| ask(turns, whose)).collect()
+    }
+
+    #[test]
+    fn one_who_comes_alone_leaves_an_eighth() {
+        let turns = Turns::new(80);
+        assert_eq!(grab(&turns, &Meters::default()).len(), 70);
+        let few = Turns::new(3);
+        assert_eq!(grab(&few, &Meters::default()).len(), 3);
+        let one = Turns::new(1);
+        let held = grab(&one, &Meters::default());
+        assert_eq!(held.len(), 1);
+        drop(held);
+        assert!(ask(&one, &Meters::default()).is_some());
+    }
+
+    #[test]
+    fn whoever_holds_most_makes_way_for_others() {
+        let turns = Turns::new(80);
+        let (greedy, modest) = (Meters::default(), Meters::default());
+        let mut most = grab(&turns, &greedy);
+        let few = grab(&turns, &modest);
+        assert_eq!(few.len(), 10, "all that was left");
+        for _ in 0..40 {
+            most.pop();
+            assert!(ask(&turns, &greedy).is_none() || turns.0.free.available_permits() >= 10);
+        }
+        let more = grab(&turns, &modest);
+        assert!(few.len() + more.len() >= 26, "its third: {}", few.len() + more.len());
+    }
+
+    #[test]
+    fn newcomers_get_a_turn_though_two_hold_all_that_they_may() {
+        let turns = Turns::new(80);
+        let (a, b) = (Meters::default(), Meters::default());
+        let (_a, _b) = (grab(&turns, &a), ask(&turns, &b));
+        for _ in 0..5 {
+            let newcomer = Meters::default();
+            let held = ask(&turns, &newcomer);
+            assert!(held.is_some() && ask(&turns, &a).is_none());
+        }
+    }
+
+    #[test]
+    fn turns_are_given_back() {
+        let turns = Turns::new(80);
+        let meters = Meters::default();
+        for _ in 0..3 {
+            assert_eq!(grab(&turns, &meters).len(), 70);
+            assert_eq!(turns.0.accounts.load(Ordering::Acquire), 0);
+        }
+        let anonymous = turns.count(None);
+        assert!(anonymous.is_some());
+        assert_eq!(turns.0.accounts.load(Ordering::Acquire), 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! How much may be held and how fast may be asked, on the command line.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::ask::Server;
+use super::print::show;
+use super::wire::limits::{BUCKET_USAGE, Bound, QuotaChange, QuotaLine, RateLine};
+use crate::columns::table;
+use crate::failure::Failure;
+use crate::units::Size;
+
+/// A bucket's count may take a while.
+pub(super) const PATIENCE: Duration = Duration::from_mins(10);
+
+/// A number of things, or `none`.
+pub(super) fn count(text: &str) -> Result<Bound, String> {
+    match text {
+        "none" => Ok(Bound::None),
+        text => text.parse().map(Bound::At).map_err(|_| format!("{text:?} is no number, nor none")),
+    }
+}
+
+/// A number of bytes, or `none`.
+pub(super) fn bytes(text: &str) -> Result<Bound, String> {
+    match text {
+        "none" => Ok(Bound::None),
+        text => text.parse().map(|Size(bytes)| Bound::At(bytes)),
+    }
+}
+
+/// How much may be held.
+#[derive(Args, Debug)]
+pub(super) struct QuotaArgs {
+    /// Its name
+    name: String,
+    /// Bytes of all versions and unfinished uploads together, such as 500GiB; or none
+    #[arg(long, value_name = "BYTES|none", value_parser = bytes)]
+    bytes: Option<Bound>,
+    /// Objects, each version counted; or none
+    #[arg(long, value_name = "N|none", value_parser = count)]
+    objects: Option<Bound>,
+}
+
+impl QuotaArgs {
+    /// Shows what is set at `path`, or sets it first.
+    pub(super) fn run(
+        &self,
+        server: &Server,
+        (path, what): (&str, &str),
+        json: bool,
+    ) -> Result<(), Failure> {
+        let Self { name, bytes, objects } = self;
+        let line: QuotaLine = if bytes.is_none() && objects.is_none() {
+            server.ask(path, &[(what, name)])?
+        } else {
+            let (bytes, objects) = (*bytes, *objects);
+            server.put(path, &QuotaChange { name: name.clone(), bytes, objects })?
+        };
+        show(&line, json, quota);
+        Ok(())
+    }
+}
+
+/// Of which bucket it is asked how much it holds.
+#[derive(Args, Debug)]
+pub(super) struct UsageArgs {
+    /// The bucket
+    bucket: String,
+    /// Count it now, and not only if nobody has
+    #[arg(long)]
+    now: bool,
+}
+
+impl UsageArgs {
+    /// Asks, and prints the answer.
+    pub(super) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+        let now = if self.now { "true" } else { "false" };
+        let query = [("bucket", self.bucket.as_str()), ("now", now)];
+        let line: QuotaLine = server.ask(BUCKET_USAGE, &query)?;
+        show(&line, json, quota);
+        Ok(())
+    }
+}
+
+fn number(number: Option<u64>, otherwise: &str) -> String {
+    number.map_or_else(|| otherwise.to_owned(), |number| number.to_string())
+}
+
+/// What is held of what may be.
+fn quota(line: &QuotaLine) -> String {
+    let row = |what: &str, held: Option<u64>, bound: Option<u64>| {
+        vec![what.to_owned(), number(held, "not counted"), number(bound, "any number")]
+    };
+    let header = vec![line.name.clone(), "held".to_owned(), "allowed".to_owned()];
+    let rows = [
+        header,
+        row("bytes", line.bytes, line.bytes_max),
+        row("objects", line.objects, line.objects_max),
+    ];
+    let mut text = table(&rows, &[1, 2]);
+    if line.counted_ms.is_some() {
+        text += "As counted some seconds ago or more; what was written since is held besides.\n";
+    }
+    text
+}
+
+/// Rates in a few words.
+pub(super) fn rate(line: &RateLine) -> String {
+    let words = [
+        line.requests.map(|requests| format!("{requests} requests/s")),
+        line.bytes.map(|bytes| format!("{bytes} bytes/s")),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    if words.is_empty() { "any".to_owned() } else { words.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_numbers_or_none() {
+        assert_eq!(count("12"), Ok(Bound::At(12)));
+        assert_eq!(bytes("2KiB"), Ok(Bound::At(2048)));
+        assert_eq!((count("none"), bytes("none")), (Ok(Bound::None), Ok(Bound::None)));
+        for wrong in ["", "-1", "1.5", "some"] {
+            assert!(count(wrong).is_err() && bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_held_stands_beside_what_may_be() {
+        let line = QuotaLine {
+            name: "b".into(),
+            bytes_max: Some(100),
+            bytes: Some(7),
+            objects: Some(2),
+            counted_ms: Some(1),
+            ..QuotaLine::default()
+        };
+        let text = quota(&line);
+        for words in ["100", "7", "any number", "as counted"] {
+            assert!(text.to_lowercase().contains(words), "{words}: {text}");
+        }
+        let text = quota(&QuotaLine::default());
+        assert!(text.contains("not counted") && !text.contains("As counted"), "{text}");
+    }
+
+    #[test]
+    fn rates_are_told_in_words() {
+        assert_eq!(rate(&RateLine::default()), "any");
+        let both = RateLine { requests: Some(5), bytes: Some(9) };
+        assert_eq!(rate(&both), "5 requests/s, 9 bytes/s");
+    }
+}

@@ -1,0 +1,108 @@
+//! How much tenants and buckets may hold, as an operator sets and asks it at the admin address.
+
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use martlet_protocol::usage::{Quota, Usage, UsageCounter};
+use martlet_proxy::{Accounts, Error, ObjectStore, Tenant};
+use serde::Deserialize;
+
+use super::accounts::{Answer, named, read};
+use crate::admin::wire::limits::{self as wire, Bound, QuotaChange, QuotaLine};
+
+/// Where quotas are shown and set.
+pub(crate) fn routes(accounts: Accounts, store: ObjectStore) -> Router {
+    Router::new()
+        .route(wire::TENANT_QUOTA, get(tenant).put(set_tenant))
+        .route(wire::BUCKET_QUOTA, get(bucket).put(set_bucket))
+        .route(wire::BUCKET_USAGE, get(usage))
+        .with_state(Desk { accounts, store })
+}
+
+#[derive(Clone)]
+struct Desk {
+    accounts: Accounts,
+    store: ObjectStore,
+}
+
+type Shared = State<Desk>;
+
+#[derive(Default, Deserialize)]
+struct Which {
+    tenant: Option<String>,
+    bucket: Option<String>,
+    #[serde(default)]
+    now: bool,
+}
+
+impl QuotaChange {
+    fn apply(&self, quota: &mut Quota) {
+        Bound::set(self.bytes, &mut quota.bytes);
+        Bound::set(self.objects, &mut quota.objects);
+    }
+}
+
+fn line(name: &str, quota: Quota, held: Option<(Usage, u64)>) -> QuotaLine {
+    QuotaLine {
+        name: name.to_owned(),
+        bytes_max: quota.bytes,
+        objects_max: quota.objects,
+        bytes: held.map(|(usage, _)| usage.bytes),
+        objects: held.map(|(usage, _)| usage.objects),
+        counted_ms: held.map(|(_, began_ms)| began_ms),
+    }
+}
+
+impl Desk {
+    async fn tenant(&self, tenant: &Tenant) -> Answer {
+        let (usage, began_ms) = self.store.tenant_usage(&tenant.canonical_id).await?;
+        let held = began_ms.map(|began_ms| (usage, began_ms));
+        Ok(Json(line(&tenant.name, tenant.quota, held)).into_response())
+    }
+
+    async fn bucket(&self, name: &str, now: bool) -> Answer {
+        let bucket = self.store.bucket(name).await?;
+        let quota = self.store.bucket_quota(name).await?;
+        let counted = self.store.bucket_usage(&bucket).await?;
+        if !now {
+            let held = counted.map(|it| (it.usage, it.began_ms));
+            return Ok(Json(line(name, quota, held)).into_response());
+        }
+        let count = self.store.count_bucket(name).await?;
+        if counted.is_some() || !quota.is_none() {
+            self.store.report(&count).await.map_err(Error::from)?;
+        }
+        Ok(Json(line(name, quota, Some((count.usage, count.began_ms)))).into_response())
+    }
+}
+
+async fn tenant(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let tenant = desk.accounts.tenant(named(which.tenant.as_ref(), "tenant")?).await?;
+    desk.tenant(&tenant).await
+}
+
+async fn set_tenant(State(desk): Shared, body: Bytes) -> Answer {
+    let change: QuotaChange = read(&body)?;
+    let changed = desk.accounts.change_quota(&change.name, |quota| change.apply(quota)).await;
+    desk.tenant(&changed?).await
+}
+
+async fn bucket(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    desk.bucket(named(which.bucket.as_ref(), "bucket")?, false).await
+}
+
+async fn set_bucket(State(desk): Shared, body: Bytes) -> Answer {
+    let change: QuotaChange = read(&body)?;
+    let changed = desk.store.change_bucket_quota(&change.name, |quota| change.apply(quota)).await;
+    changed?;
+    desk.bucket(&change.name, false).await
+}
+
+async fn usage(State(desk): Shared, Query(which): Query<Which>) -> Answer {
+    let name = named(which.bucket.as_ref(), "bucket")?;
+    let bucket = desk.store.bucket(name).await?;
+    let now = which.now || desk.store.bucket_usage(&bucket).await?.is_none();
+    desk.bucket(name, now).await
+}
