@@ -259,7 +259,6 @@ fn malformed_authorizations_have_their_codes() {
         ("AWS AKIAIOSFODNN7EXAMPLE", Code::InvalidArgument),
         ("AWS4-ECDSA-P256-SHA256 Credential=x", Code::InvalidRequest),
         ("Basic dTpw", Code::InvalidArgument),
-        ("", Code::InvalidArgument),
         ("AWS4-HMAC-SHA256", Code::InvalidRequest),
         ("AWS4-HMAC-SHA256 Signature=1", Code::AuthorizationHeaderMalformed),
         ("AWS4-HMAC-SHA256 Signature=1,Signature=2", Code::AuthorizationHeaderMalformed),
@@ -380,6 +379,8 @@ fn who_does_not_sign_is_anonymous() {
     let server = Server::at(NOW_MS);
     let found = server.check(&get("/b/k")).unwrap();
     assert_eq!(found.identity, Identity::Anonymous);
+    let silent = with(&[("authorization", "")]);
+    assert_eq!(server.check(&silent).unwrap().identity, Identity::Anonymous);
     let chunks = ("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
     assert_eq!(server.code(&with(&[chunks])), Some(Code::InvalidRequest));
 }
