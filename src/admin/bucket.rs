@@ -1,5 +1,6 @@
 //! `martlet admin bucket`.
 
+mod rewrap;
 mod watch;
 
 use clap::{Args, Subcommand};
@@ -34,6 +35,16 @@ Examples:
   martlet admin bucket rewrite archive --rate 200MiB
   martlet admin bucket rewrite archive --stop")]
     Rewrite(RewriteArgs),
+    /// Wrap the keys of encrypted objects by the first master key
+    #[command(after_help = "\
+To be run for each bucket once every proxy has the new master key before the old one. Bytes stay where \
+they are. Interrupting the command ends it; running it again passes over what was done. When it ends \
+well for all buckets nothing needs the old master key any more.
+
+Examples:
+  martlet admin bucket rewrap archive
+  martlet admin bucket rewrap archive --rate 500")]
+    Rewrap(rewrap::RewrapArgs),
 }
 
 /// What is set.
@@ -71,6 +82,7 @@ impl BucketCommand {
             Self::Show { bucket } => show(server, bucket)?,
             Self::Set(args) => args.ask(server)?,
             Self::Rewrite(args) => return args.run(server, json),
+            Self::Rewrap(args) => return args.run(server, json),
         };
         print::show(&answer, json, print::bucket);
         Ok(())

@@ -101,8 +101,10 @@ fn check(
     (date, mechanism): (&str, Mechanism),
 ) -> Result<Authenticated, Refusal> {
     let credential = site.credential(access_key)?;
-    let text = string_to_sign(head, date);
-    if !is_equal(&sign(credential.secret(), &text), signature) {
+    let text = string_to_sign(head, date, "");
+    let is_right = |text: &str| is_equal(&sign(credential.secret(), text), signature);
+    let is_known = is_right(&text) || (is_bare(head) && is_right(&string_to_sign(head, date, "/")));
+    if !is_known {
         return Err(mismatch(access_key, signature, &text));
     }
     let announced = head.header("x-amz-content-sha256")?.map(Announced::parse).transpose()?;
@@ -121,7 +123,13 @@ pub(super) fn sign(secret: &Secret, text: &str) -> String {
     STANDARD.encode(mac.finalize().into_bytes())
 }
 
-fn string_to_sign(head: &Head<'_>, date: &str) -> String {
+/// Whether the path is a bucket's name and nothing else: many clients sign it with a slash behind it.
+fn is_bare(head: &Head<'_>) -> bool {
+    head.target.bucket().is_some() && head.target.key().is_none() && !head.raw_path.ends_with('/')
+}
+
+/// What is signed, if `end` stands behind the path.
+fn string_to_sign(head: &Head<'_>, date: &str, end: &str) -> String {
     let mut out = format!("{}\n", head.method);
     for name in ["content-md5", "content-type"] {
         push_values(&mut out, head.headers, name);
@@ -144,7 +152,7 @@ fn string_to_sign(head: &Head<'_>, date: &str) -> String {
         }
         out.push('\n');
     }
-    push_resource(&mut out, head);
+    push_resource(&mut out, head, end);
     out
 }
 
@@ -158,7 +166,7 @@ fn push_values(out: &mut String, headers: &HeaderMap, name: &str) {
     }
 }
 
-fn push_resource(out: &mut String, head: &Head<'_>) {
+fn push_resource(out: &mut String, head: &Head<'_>, end: &str) {
     match head.target.bucket() {
         // A bucket alone is signed with a slash behind it when the host names it.
         Some(bucket) if head.target.signed_path() != head.target.path() => {
@@ -168,6 +176,7 @@ fn push_resource(out: &mut String, head: &Head<'_>) {
         }
         _ => out.push_str(head.raw_path),
     }
+    out.push_str(end);
     let mut separator = '?';
     for name in SIGNED_KEYS {
         let Some(pair) = head.query.pairs().iter().find(|pair| pair.name == name) else {

@@ -31,7 +31,8 @@ async fn a_delete_is_judged_by_the_current_version_and_a_marker_fits_none() {
     assert!(is_refused(&store.delete("b", "k", sized(4)).await));
     assert!(is_refused(&store.delete("b", "k", modified(modified_ms / 1000 + 1)).await));
     assert!(store.delete("b", "k", modified(modified_ms / 1000)).await.unwrap().is_marker);
-    let any = DeleteConditions { if_match: Some(ETagCondition::Any), ..Default::default() };
+    let any =
+        DeleteConditions { if_match: Some(ETagCondition::Any), ..DeleteConditions::default() };
     for conditions in [sized(3), sized(0), any] {
         assert!(is_refused(&store.delete("b", "k", conditions).await));
     }
