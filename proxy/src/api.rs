@@ -61,6 +61,17 @@ pub struct WriteConditions {
     pub if_none_match: Option<ETagCondition>,
 }
 
+/// Conditions of a delete, exact among all racers (rule R7).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteConditions {
+    /// If-Match: what is deleted has this tag.
+    pub if_match: Option<ETagCondition>,
+    /// It was last modified in this second since 1970.
+    pub modified_s: Option<u64>,
+    /// It has so many bytes.
+    pub size: Option<u64>,
+}
+
 /// A bucket to be made.
 #[derive(Clone, Debug)]
 pub struct NewBucket {

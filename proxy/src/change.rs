@@ -11,7 +11,7 @@ use martlet_protocol::lock::Bypass;
 use martlet_protocol::{Version, VersionId, WriteId};
 
 use crate::api::{
-    CopyObject, Deleted, Incoming, ObjectName, ReadConditions, Selection, WriteConditions, Written,
+    CopyObject, DeleteConditions, Deleted, Incoming, ObjectName, ReadConditions, Selection, Written,
 };
 use crate::bucket::busy;
 use crate::encryption::Whose;
@@ -31,8 +31,9 @@ impl ObjectStore {
         &self,
         bucket: &str,
         key: &str,
-        conditions: &WriteConditions,
+        conditions: impl Into<DeleteConditions>,
     ) -> Result<Deleted> {
+        let conditions = &conditions.into();
         let inner = &self.inner();
         let mut site = inner.site(bucket, key).await?;
         let write_id = WriteId::random();
@@ -69,18 +70,20 @@ impl ObjectStore {
         key: &str,
         version: VersionId,
     ) -> Result<Deleted> {
-        self.delete_version_past(bucket, (key, version), Bypass::Nothing).await
+        let nothing = DeleteConditions::default();
+        self.delete_version_past(bucket, (key, version), Bypass::Nothing, &nothing).await
     }
 
-    /// The same by a request that may pass over some locks.
+    /// The same by a request that may pass over some locks, or says what the version must be.
     ///
     /// # Errors
-    /// As [`ObjectStore::delete_version`].
+    /// As [`ObjectStore::delete_version`], and [`Error::PreconditionFailed`].
     pub async fn delete_version_past(
         &self,
         bucket: &str,
         (key, version): (&str, VersionId),
         bypass: Bypass,
+        conditions: &DeleteConditions,
     ) -> Result<Deleted> {
         let inner = &self.inner();
         let gone = |stamp, is_marker| Deleted { stamp, version: Some(version), is_marker };
@@ -95,9 +98,9 @@ impl ObjectStore {
             let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
             let intent = site.intent(write_id, commit_by_ms);
             let (landed, was_marker) = if site.bucket.versioning().state.keeps_versions() {
-                inner.remove_version(&site, intent, (version, bypass)).await?
+                inner.remove_version(&site, intent, (version, bypass), conditions).await?
             } else {
-                (inner.put_tombstone(intent, &WriteConditions::default()).await?, false)
+                (inner.put_tombstone(intent, conditions).await?, false)
             };
             match landed {
                 Landed::At(stamp) => return Ok(gone(Some(stamp), was_marker)),
@@ -197,7 +200,7 @@ impl Inner {
     async fn needs_no_tombstone(
         &self,
         site: &Site<'_>,
-        conditions: &WriteConditions,
+        conditions: &DeleteConditions,
     ) -> Result<bool> {
         if !conditions.is_empty() || self.cluster.index().replicas() > 1 {
             return Ok(false);
@@ -209,15 +212,14 @@ impl Inner {
     async fn put_tombstone(
         &self,
         intent: Intent<'_>,
-        conditions: &WriteConditions,
+        conditions: &DeleteConditions,
     ) -> Result<Landed, Failed> {
         if conditions.is_empty() {
             return self.write(intent, &Value::Tombstone, None, false).await;
         }
         let mut evaluate = |view: &RegisterView| {
-            let object = object_of(view);
-            conditions.check_delete(object)?;
-            Ok(match object {
+            conditions.check(view.entry.as_ref().map(|entry| &entry.value))?;
+            Ok(match object_of(view) {
                 Some(_) => Step::Write(Proposal::of(Value::Tombstone)),
                 None => Step::Keep,
             })
@@ -231,14 +233,13 @@ impl Inner {
         &self,
         site: &Site<'_>,
         intent: Intent<'_>,
-        conditions: &WriteConditions,
+        conditions: &DeleteConditions,
     ) -> Result<(Landed, Option<Version>), Failed> {
         let modified_ms = self.stamps.now_ms();
         let value = &Value::DeleteMarker(Box::new(DeleteMarker { modified_ms, version: None }));
         let mut check = |view: &RegisterView| {
-            let object = object_of(view);
-            conditions.check_delete(object)?;
-            Ok(conditions.is_empty() || object.is_some())
+            conditions.check(view.entry.as_ref().map(|entry| &entry.value))?;
+            Ok(conditions.is_empty() || object_of(view).is_some())
         };
         let new = New { value, inline: None };
         let appended = self.append(&site.bucket, intent, new, &mut check).await;

@@ -1,9 +1,13 @@
 //! Conditions of reads and writes, in S3's precedence (that of RFC 9110).
 
-use martlet_protocol::entry::{KeyCondition, Object};
+use martlet_protocol::entry::{KeyCondition, Object, Value};
 
-use crate::api::{ETagCondition, ReadConditions, WriteConditions};
+use crate::api::{DeleteConditions, ETagCondition, ReadConditions, WriteConditions};
 use crate::error::{Error, Result};
+
+const IF_MATCH: &str = "If-Match";
+const IF_MODIFIED: &str = "x-amz-if-match-last-modified-time";
+const IF_SIZE: &str = "x-amz-if-match-size";
 
 impl ETagCondition {
     fn holds(&self, object: &Object) -> bool {
@@ -78,16 +82,6 @@ impl WriteConditions {
         }
     }
 
-    /// The same for a delete. One that names a tag and finds nothing has what it wanted; one that
-    /// asks for any object at all has not.
-    pub(crate) fn check_delete(&self, current: Option<&Object>) -> Result<()> {
-        match (current, &self.if_match) {
-            (None, Some(ETagCondition::Any)) => Err(Error::PreconditionFailed("If-Match")),
-            (None, _) => Ok(()),
-            (Some(_), _) => self.check(current),
-        }
-    }
-
     /// As an upload remembers it.
     pub(crate) fn to_key_condition(&self) -> KeyCondition {
         let tags = |condition: &Option<ETagCondition>| {
@@ -113,9 +107,50 @@ impl WriteConditions {
     }
 }
 
+impl DeleteConditions {
+    /// Whether anything has to hold at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether a delete goes ahead over `current`. One that says what the object is and finds nothing
+    /// has what it wanted; one that asks for any object at all has not. A delete marker is no object.
+    pub(crate) fn check(&self, current: Option<&Value>) -> Result<()> {
+        let failed = match current {
+            Some(Value::Object(object)) => self.failed(object),
+            Some(Value::DeleteMarker(_)) => self.name(),
+            _ => self.if_match.as_ref().filter(|tag| **tag == ETagCondition::Any).map(|_| IF_MATCH),
+        };
+        failed.map_or(Ok(()), |name| Err(Error::PreconditionFailed(name)))
+    }
+
+    /// The first condition that doesn't hold.
+    fn failed(&self, object: &Object) -> Option<&'static str> {
+        if self.if_match.as_ref().is_some_and(|tag| !tag.holds(object)) {
+            return Some(IF_MATCH);
+        }
+        if self.modified_s.is_some_and(|modified_s| modified_s != object.modified_ms / 1000) {
+            return Some(IF_MODIFIED);
+        }
+        self.size.filter(|size| *size != object.size).map(|_| IF_SIZE)
+    }
+
+    /// The first condition that there is.
+    fn name(&self) -> Option<&'static str> {
+        let etag = self.if_match.as_ref().map(|_| IF_MATCH);
+        etag.or(self.modified_s.map(|_| IF_MODIFIED)).or(self.size.map(|_| IF_SIZE))
+    }
+}
+
+impl From<&WriteConditions> for DeleteConditions {
+    fn from(conditions: &WriteConditions) -> Self {
+        Self { if_match: conditions.if_match.clone(), ..Self::default() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use martlet_protocol::entry::{Attributes, Body, ETag};
+    use martlet_protocol::entry::{Attributes, Body, DeleteMarker, ETag};
 
     use super::*;
 
@@ -207,9 +242,37 @@ mod tests {
         let replace = WriteConditions { if_match: Some(tag(true)), if_none_match: None };
         assert!(replace.check(Some(&object)).is_ok());
         assert!(matches!(replace.check(None), Err(Error::NoSuchKey)));
-        assert!(replace.check_delete(None).is_ok());
         let other = WriteConditions { if_match: Some(tag(false)), if_none_match: None };
         assert!(matches!(other.check(Some(&object)), Err(Error::PreconditionFailed(_))));
+    }
+
+    #[test]
+    fn a_delete_is_refused_by_an_object_that_is_another() {
+        let value = Value::Object(Box::new(object()));
+        let marker =
+            Value::DeleteMarker(Box::new(DeleteMarker { modified_ms: 10_500, version: None }));
+        let any = Some(ETagCondition::Any);
+        let none = DeleteConditions::default();
+        let conditions =
+            |if_match, modified_s, size| DeleteConditions { if_match, modified_s, size };
+        for (conditions, over_object, over_nothing) in [
+            (conditions(Some(tag(true)), None, None), None, None),
+            (conditions(Some(tag(false)), Some(10), Some(0)), Some(IF_MATCH), None),
+            (conditions(None, Some(10), None), None, None),
+            (conditions(None, Some(11), Some(0)), Some(IF_MODIFIED), None),
+            (conditions(any.clone(), Some(10), Some(1)), Some(IF_SIZE), Some(IF_MATCH)),
+            (conditions(any, None, Some(0)), None, Some(IF_MATCH)),
+        ] {
+            let failed = |current| match conditions.check(current) {
+                Ok(()) => None,
+                Err(Error::PreconditionFailed(name)) => Some(name),
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(failed(Some(&value)), over_object, "{conditions:?}");
+            assert_eq!(failed(None), over_nothing, "{conditions:?}");
+            assert_eq!(failed(Some(&Value::Tombstone)), over_nothing, "{conditions:?}");
+            assert!(failed(Some(&marker)).is_some() && none.check(Some(&marker)).is_ok());
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! * [`cipher`]: chunks are sealed and opened. Pure.
 //! * [`keys`]: data keys, what wraps them, and the document that an object keeps of its own.
 //! * [`requests`]: what a request says of keys, and what becomes of it.
+//! * [`rewrap`]: what another master key wraps is wrapped by the first.
 //! * [`sealing`]: bodies on their way in. [`opening`]: bodies on their way out.
 //!
 //! Everything above the extents speaks of plain bytes: sizes, lengths of parts, tags and checksums are
@@ -30,6 +31,7 @@ mod keys;
 mod layout;
 mod opening;
 mod requests;
+mod rewrap;
 mod sealing;
 
 pub use keys::CustomerKey;
@@ -37,4 +39,5 @@ pub(crate) use keys::{Locked, Secret};
 pub(crate) use layout::{Segment, stored_pieces};
 pub use requests::{Encrypted, Keys};
 pub(crate) use requests::{Told, Whose};
+pub use rewrap::Rewrapped;
 pub(crate) use sealing::Sealing;

@@ -76,7 +76,7 @@ pub use accounts::{
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
 pub use cluster::Cluster;
-pub use encryption::{CustomerKey, Encrypted, Keys};
+pub use encryption::{CustomerKey, Encrypted, Keys, Rewrapped};
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use options::StoreOptions;

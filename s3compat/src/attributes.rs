@@ -175,6 +175,12 @@ pub(crate) fn wire_version(object: &Object) -> Option<String> {
     object.version.map(|version| version.name().to_string())
 }
 
+/// The id of a version that was just written. Where versions are suspended a write has none, though
+/// reads call it the null version.
+pub(crate) fn wire_new_version(object: &Object) -> Option<String> {
+    object.version.filter(|version| version.id.is_some()).map(|version| version.name().to_string())
+}
+
 /// What the client has now seen or written, for it to read after.
 fn stamped(headers: &mut HeaderMap, token: ReadAfter) {
     let token = HeaderValue::try_from(token.to_string());

@@ -56,6 +56,8 @@ pub(crate) enum Use {
     Make,
     /// It reads an object.
     Read,
+    /// It ends an upload: it needs none, but what it brings must be the upload's.
+    Complete,
     /// It takes them and needs none.
     Nothing,
 }
@@ -149,6 +151,7 @@ impl Encryption {
                 "x-amz-server-side-encryption header is not supported for this operation.",
             )),
             Use::Read => Ok(keys),
+            Use::Complete => Ok(Keys { customer: keys.customer, ..Keys::default() }),
             Use::Nothing => Ok(Keys::default()),
         }
     }
@@ -247,6 +250,8 @@ mod tests {
             assert!(keys.customer.is_some() && keys.source.is_none() && !keys.managed);
         }
         assert!(keys(&own, Use::Nothing).unwrap().customer.is_none());
+        let completed = keys(&own, Use::Complete).unwrap();
+        assert!(completed.customer.is_some() && !completed.managed);
         let source = [(SOURCE_ALGORITHM, AES256), (SOURCE_KEY, ZEROS), (SOURCE_KEY_MD5, &md5)];
         assert!(keys(&source, Use::Make).unwrap().source.is_some());
         let said = said(&own).unwrap();

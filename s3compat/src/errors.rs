@@ -60,11 +60,9 @@ fn request_error(error: &Error) -> S3Error {
             "A conflicting conditional operation is in progress against this resource. Try again."
         ),
         Error::InvalidRange { size } => invalid_range(*size),
-        Error::InvalidPartNumber(_) => custom(
-            "InvalidPartNumber",
-            "The requested partnumber is not satisfiable",
-            StatusCode::RANGE_NOT_SATISFIABLE,
-        ),
+        Error::InvalidPartNumber(_) => {
+            s3_error!(InvalidPart, "The requested partnumber is not satisfiable")
+        }
         Error::InvalidPart(number) => s3_error!(
             InvalidPart,
             "Part {number} could not be found, or its entity tag or checksum differs"
@@ -270,7 +268,7 @@ mod tests {
             (Error::PreconditionFailed("If-Match"), 412, "PreconditionFailed"),
             (Error::ConditionalConflict, 409, "ConditionalRequestConflict"),
             (Error::InvalidRange { size: 3 }, 416, "InvalidRange"),
-            (Error::InvalidPartNumber(9), 416, "InvalidPartNumber"),
+            (Error::InvalidPartNumber(9), 400, "InvalidPart"),
             (Error::InvalidPart(2), 400, "InvalidPart"),
             (Error::InvalidPartOrder, 400, "InvalidPartOrder"),
             (Error::EntityTooSmall { number: 1, size: 2, minimum: 3 }, 400, "EntityTooSmall"),

@@ -1,5 +1,6 @@
 //! `martlet admin bucket`.
 
+mod rewrap;
 mod watch;
 
 use clap::{Args, Subcommand};
@@ -40,6 +41,16 @@ Examples:
   martlet admin bucket rewrite archive --rate 200MiB
   martlet admin bucket rewrite archive --stop")]
     Rewrite(RewriteArgs),
+    /// Wrap the keys of encrypted objects by the first master key
+    #[command(after_help = "\
+To be run for each bucket once every proxy has the new master key before the old one. Bytes stay where \
+they are. Interrupting the command ends it; running it again passes over what was done. When it ends \
+well for all buckets nothing needs the old master key any more.
+
+Examples:
+  martlet admin bucket rewrap archive
+  martlet admin bucket rewrap archive --rate 500")]
+    Rewrap(rewrap::RewrapArgs),
 }
 
 /// What is set.
@@ -83,6 +94,7 @@ impl BucketCommand {
             Self::Quota(args) => return args.run(server, (BUCKET_QUOTA, "bucket"), json),
             Self::Usage(args) => return args.run(server, json),
             Self::Rewrite(args) => return args.run(server, json),
+            Self::Rewrap(args) => return args.run(server, json),
         };
         print::show(&answer, json, print::bucket);
         Ok(())

@@ -4,12 +4,14 @@
 //! * [`WorkersOf`]: the workers of every process.
 //! * [`accounts`]: tenants, users and access keys.
 //! * [`roles`]: roles of tenants, and policies of users.
+//! * [`rewrap`]: what became of a bucket's data keys.
 //! * [`rewrite`]: how far a bucket is on its way to another storage policy.
 //! * [`outlook`]: how full devices will be, and how well the rings spread what they place.
 
 pub(crate) mod accounts;
 pub(crate) mod limits;
 pub(crate) mod outlook;
+pub(crate) mod rewrap;
 pub(crate) mod rewrite;
 pub(crate) mod roles;
 

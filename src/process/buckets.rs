@@ -1,5 +1,7 @@
-//! What can be set about a bucket besides what S3 has words for, and its move to another policy.
+//! What can be set about a bucket besides what S3 has words for, its move to another policy, and that of its
+//! keys to another master key.
 
+mod rewrap;
 mod rewrites;
 
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, put};
 use axum::{Json, Router};
 use martlet_protocol::Level;
 use martlet_protocol::entry::Bucket;
@@ -17,7 +19,7 @@ use serde::Deserialize;
 
 use self::rewrites::Rewrites;
 use super::operator::refuse;
-use crate::admin::wire::{self, BucketLine, rewrite};
+use crate::admin::wire::{self, BucketLine, rewrap as rewrapping, rewrite};
 use crate::units::Size;
 
 /// Slower than this, nodes would take a body that is on its way for one that has stopped.
@@ -29,6 +31,7 @@ pub(crate) fn routes(store: ObjectStore, foreground: Arc<Foreground>) -> Router 
     Router::new()
         .route(wire::BUCKET, get(show).put(set))
         .route(rewrite::REWRITE, get(rewritten).put(rewrite))
+        .route(rewrapping::REWRAP, put(rewrap::rewrap))
         .with_state(desk)
 }
 

@@ -201,6 +201,28 @@ def test_parts_under_another_key(s3, bucket, server):
         assert reply.status == expected, reply
 
 
+def test_the_key_at_the_end_of_an_upload_is_the_uploads(s3, bucket):
+    for how, wrong in [(theirs(1), theirs(2)), (NOTHING, theirs(1)), (OURS, theirs(1))]:
+        upload = s3.create_multipart_upload(Bucket=bucket, Key="k", **how)["UploadId"]
+        place = {"Bucket": bucket, "Key": "k", "UploadId": upload}
+        etag = s3.upload_part(**place, PartNumber=1, Body=b"x", **to_read(how))["ETag"]
+        named = {"MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": etag}]}}
+        with refused("InvalidRequest", 400):
+            s3.complete_multipart_upload(**place, **named, **wrong)
+        done = s3.complete_multipart_upload(**place, **named, **to_read(how))
+        key_md5_told = header(done, "x-amz-server-side-encryption-customer-key-md5")
+        assert key_md5_told == (key_md5(1) if how == theirs(1) else None)
+        assert get(s3, bucket, "k", **to_read(how)) == b"x"
+
+
+def test_a_part_that_there_is_not(s3, bucket):
+    for how in (theirs(1), OURS, NOTHING):
+        s3.put_object(Bucket=bucket, Key="k", Body=b"body", **how)
+        with refused("InvalidPart", 400):
+            s3.get_object(Bucket=bucket, Key="k", PartNumber=2, **to_read(how))
+        assert get(s3, bucket, "k", PartNumber=1, **to_read(how)) == b"body"
+
+
 @pytest.mark.parametrize("size", [1, 1024, 8 * MIB])
 def test_copies(s3, bucket, size):
     data = text(size)

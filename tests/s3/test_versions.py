@@ -152,6 +152,21 @@ def test_uploads_and_copies(s3, versioned):
     assert [it[1] for it in versions(s3, versioned)] == [copied["VersionId"], done["VersionId"], old]
 
 
+def test_an_upload_is_completed_again_behind_what_came_in_front(s3, versioned):
+    upload = s3.create_multipart_upload(Bucket=versioned, Key="k")["UploadId"]
+    etag = s3.upload_part(Bucket=versioned, Key="k", UploadId=upload, PartNumber=1, Body=b"one")["ETag"]
+    named = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    done = s3.complete_multipart_upload(Bucket=versioned, Key="k", UploadId=upload, MultipartUpload=named)
+    put(s3, versioned, b"two")
+    s3.delete_object(Bucket=versioned, Key="k")
+    again = s3.complete_multipart_upload(Bucket=versioned, Key="k", UploadId=upload, MultipartUpload=named)
+    assert (again["ETag"], again["VersionId"]) == (done["ETag"], done["VersionId"])
+    s3.delete_object(Bucket=versioned, Key="k", VersionId=done["VersionId"])
+    gone = s3.complete_multipart_upload(Bucket=versioned, Key="k", UploadId=upload, MultipartUpload=named)
+    assert gone["ETag"] == done["ETag"] and "VersionId" not in gone
+    assert len(versions(s3, versioned)) == 1
+
+
 def test_tags_of_a_version(s3, versioned):
     old, new = put(s3, versioned, b"old"), put(s3, versioned, b"new")
     tags = {"TagSet": [{"Key": "a", "Value": "1"}]}

@@ -182,6 +182,14 @@ impl Inner {
         Err(Error::InvalidRequest(refusal.into()))
     }
 
+    /// Whether the key that comes with the end of an upload is that of the upload. It needs none.
+    pub(crate) fn check_upload_key(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
+        match self.customer(Whose::Own) {
+            None => Ok(()),
+            Some(_) => self.unlock_upload(marks, place).map(drop),
+        }
+    }
+
     /// Notes how a completed object is encrypted. Nobody needs its key for that.
     pub(crate) fn tell_of(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
         match Locked::of(marks, place)?.as_ref().map(Locked::by) {

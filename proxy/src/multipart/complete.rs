@@ -29,7 +29,8 @@ impl ObjectStore {
     ///
     /// # Errors
     /// [`Error::NoSuchUpload`], [`Error::InvalidPart`], [`Error::InvalidPartOrder`],
-    /// [`Error::EntityTooSmall`], [`Error::BadChecksum`], [`Error::PreconditionFailed`].
+    /// [`Error::EntityTooSmall`], [`Error::BadChecksum`], [`Error::PreconditionFailed`],
+    /// [`Error::InvalidRequest`] for a key that isn't that of the upload.
     pub async fn complete_upload(
         &self,
         bucket: &str,
@@ -42,6 +43,8 @@ impl ObjectStore {
         let place = inner.place(bucket, key, upload).await?;
         let _turn = inner.uploads.lock(&place.key).await;
         let upload = inner.upload(&place).await?;
+        let at = (place.bucket.id, place.object_key);
+        inner.check_upload_key(&upload.attributes.marks, at)?;
         match &upload.state {
             UploadState::Aborted => Err(Error::NoSuchUpload),
             UploadState::Completed { write_id, etag } => {

@@ -7,13 +7,14 @@
 //! takes the turn first, which changes the register of the upload; so the one who decided can tell, by
 //! changing it as well, that nobody else has driven and the object was never there. Then it decides
 //! anew above what it found, or refuses where a condition doesn't hold. Nobody else can tell, and so
-//! nobody else writes it: an object that was completed, seen and overwritten stays so.
+//! nobody else writes it: an object that was completed, seen and overwritten stays so. Where versions are
+//! kept it is found behind what took its place, as long as nobody has removed it.
 
 use std::sync::Arc;
 
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{
-    Body, ETag, Entry, KeyCondition, Object, Upload, UploadState, Value,
+    Body, Bucket, ETag, Entry, KeyCondition, Object, Upload, UploadState, Value,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{Level, Stamp, UploadId, Version, WriteId};
@@ -261,11 +262,26 @@ impl Inner {
             }
             match decided? {
                 (Landed::At(stamp), version) => return Ok(Some((stamp, version))),
-                (Landed::Kept(view), _) => return Ok(written_by(&view, place.id)),
+                (Landed::Kept(view), _) => return self.found(place, &bucket, &view).await,
                 (Landed::Fenced, _) => bucket = self.refreshed(place.name, &bucket).await?,
             }
         }
         Err(busy())
+    }
+
+    /// Where the object of an upload is by now: at its key, or behind what took its place there.
+    async fn found(
+        &self,
+        place: &Place<'_>,
+        bucket: &Bucket,
+        view: &RegisterView,
+    ) -> Result<Option<(Stamp, Option<Version>)>> {
+        let current = written_by(view, place.id);
+        if current.is_some() || !bucket.versioning().state.keeps_versions() {
+            return Ok(current);
+        }
+        let beside = self.version_of_upload(&place.object_register(), place.id).await?;
+        Ok(beside.map(|entry| (entry.order, entry.value.version())))
     }
 
     /// The answer to a Complete that was carried out before.
@@ -282,6 +298,12 @@ impl Inner {
             && (entry.write_id == write_id || object.upload == Some(upload.id))
         {
             return Ok(Written { object: object.clone(), stamp: entry.order });
+        }
+        if place.bucket.versioning().state.keeps_versions()
+            && let Some(entry) = self.version_of_upload(&place.object_register(), upload.id).await?
+            && let Value::Object(object) = entry.value
+        {
+            return Ok(Written { object: *object, stamp: entry.order });
         }
         // It was overwritten or deleted since: what is left of it is its tag.
         let object = Object {

@@ -1,5 +1,7 @@
 //! Encrypted objects: what clients get, what is stored, and who is refused.
 
+mod rewrap;
+
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};

@@ -1,10 +1,12 @@
 //! Buckets that keep versions: what clients see of them (rules R4, R8).
 
+mod conditions;
 mod dying;
 mod faults;
 mod listing;
 mod locks;
 mod nulls;
+mod uploads;
 
 use bytes::Bytes;
 use martlet_protocol::VersionId;
@@ -39,11 +41,11 @@ async fn get_version(
     collect(store.get("b", name, Selection::Whole, &ReadConditions::default()).await?).await
 }
 
-async fn delete(store: &ObjectStore, key: &str) -> Deleted {
+pub(super) async fn delete(store: &ObjectStore, key: &str) -> Deleted {
     store.delete("b", key, &WriteConditions::default()).await.unwrap()
 }
 
-async fn all_versions(store: &ObjectStore) -> Vec<ListedVersion> {
+pub(super) async fn all_versions(store: &ObjectStore) -> Vec<ListedVersion> {
     let list = ListVersions { limit: 100_000, ..ListVersions::default() };
     let page = store.list_versions("b", list).await.unwrap();
     assert_eq!(page.next, None);

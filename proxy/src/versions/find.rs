@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use martlet_protocol::backend::{RegisterView, Want};
+use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{Bucket, Entry, Value};
-use martlet_protocol::{Level, RegisterKey, VersionId};
+use martlet_protocol::{Level, RegisterKey, UploadId, VersionId};
 
-use super::beside::version_of;
+use super::beside::{run_of, version_of};
 use crate::error::{Error, Result};
 use crate::store::Inner;
+use crate::walk::Walk;
+
+/// How many versions of a key are looked through for the one that an upload became.
+const SEARCHED_MAX: usize = 1000;
 
 impl Inner {
     /// A bucket of which a version is named. Where it keeps none, what is remembered of it may be from
@@ -38,6 +42,22 @@ impl Inner {
             }
             _ => Ok(view),
         }
+    }
+
+    /// The version that an upload became, if it is among the latest ones beside a head.
+    pub(crate) async fn version_of_upload(
+        &self,
+        head: &RegisterKey,
+        upload: UploadId,
+    ) -> Result<Option<Entry>> {
+        let mut walk = Walk::new(self, &run_of(head), ListStart::First, 1, Level::Strict)?;
+        for _ in 0..SEARCHED_MAX {
+            let Some((_, entry)) = walk.next().await? else { break };
+            if matches!(&entry.value, Value::Object(object) if object.upload == Some(upload)) {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
     }
 }
 

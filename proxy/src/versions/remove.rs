@@ -11,6 +11,7 @@ use martlet_protocol::lock::{Bypass, check_removal_of};
 use martlet_protocol::{Stamp, Version, VersionId};
 
 use super::beside::version_of;
+use crate::api::DeleteConditions;
 use crate::error::Result;
 use crate::index::{Failed, Intent, Judge, Landed, Proposal, Round, Step};
 use crate::put::Site;
@@ -22,8 +23,8 @@ pub(super) type Fits<'a> = dyn Fn(&Entry) -> bool + Send + Sync + 'a;
 /// What must hold of a version, as the ballot finds it, for it to go.
 #[derive(Clone, Copy)]
 pub(crate) enum Provided<'a> {
-    /// Nothing: its removal was asked for.
-    Nothing,
+    /// What the request says that asks for its removal.
+    Asked(&'a DeleteConditions),
     /// Another one has taken its place.
     Noncurrent(&'a Fits<'a>),
     /// There is no other one of its key.
@@ -59,6 +60,9 @@ impl Removal<'_> {
         if !self.may_go(round, held, &gone).await? {
             return Ok(Step::Keep);
         }
+        if let Provided::Asked(conditions) = self.provided {
+            conditions.check(Some(&gone.value))?;
+        }
         check_removal_of(&gone.value, self.inner.stamps.now_ms(), self.bypass)?;
         self.was_marker = matches!(gone.value, Value::DeleteMarker(_));
         // Before the head lets go of it: a copy of it may be there, or be on its way.
@@ -77,7 +81,7 @@ impl Removal<'_> {
     async fn may_go(&self, round: Round<'_>, held: Version, entry: &Entry) -> Result<bool> {
         let is_head = held.name() == self.version;
         Ok(match self.provided {
-            Provided::Nothing => true,
+            Provided::Asked(_) => true,
             Provided::Noncurrent(fits) => !is_head && fits(entry),
             Provided::Alone(fits) => {
                 is_head
@@ -108,8 +112,11 @@ impl Inner {
         site: &Site<'_>,
         intent: Intent<'_>,
         (version, bypass): (VersionId, Bypass),
+        conditions: &DeleteConditions,
     ) -> Result<(Landed, bool), Failed> {
-        self.remove_version_if(site, intent, (version, bypass), Provided::Nothing).await
+        let provided = Provided::Asked(conditions);
+        let removed = self.remove_version_if(site, intent, (version, bypass), provided).await;
+        removed.map_err(|it| if conditions.is_empty() { it } else { it.of_conditions() })
     }
 
     /// The same, if the ballot finds it to be what it must be. If not, it is kept.

@@ -26,13 +26,13 @@ const TOKEN: &str = "x-amz-security-token";
 pub struct AuthConfig {
     /// Regions that a signature may name; the first is the one that errors speak of.
     pub regions: Vec<String>,
-    /// Whether links signed with SigV2 are honoured.
-    pub allow_v2_query: bool,
+    /// Whether SigV2 is honoured.
+    pub allow_v2: bool,
 }
 
 impl Default for AuthConfig {
     fn default() -> Self {
-        Self { regions: vec!["us-east-1".to_owned()], allow_v2_query: true }
+        Self { regions: vec!["us-east-1".to_owned()], allow_v2: true }
     }
 }
 
@@ -96,6 +96,7 @@ pub(crate) enum Mechanism {
     None,
     Header,
     Query,
+    HeaderV2,
     QueryV2,
 }
 
@@ -141,7 +142,11 @@ impl Site<'_> {
 /// The access key that a request names, wherever it does.
 fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
     if let Some(authorization) = headers.get("authorization") {
-        let (_, credential) = authorization.to_str().ok()?.split_once("Credential=")?;
+        let authorization = authorization.to_str().ok()?;
+        if let Some(claim) = authorization.strip_prefix(v2::SCHEME) {
+            return claim.trim().split(':').next().map(Cow::Borrowed);
+        }
+        let (_, credential) = authorization.split_once("Credential=")?;
         return credential.split(['/', ',']).next().map(Cow::Borrowed);
     }
     let value = query.split('&').find_map(|pair| {
@@ -265,7 +270,8 @@ impl Authenticator {
 
     fn prove(&self, head: &Head<'_>, caller: &Caller) -> Result<Authenticated, Refusal> {
         let site = self.site(caller);
-        let authorization = head.header("authorization")?;
+        // One that is empty says nothing.
+        let authorization = head.header("authorization")?.filter(|text| !text.is_empty());
         let has = |name: &str| head.query_get(name).is_some();
         let v4_query = has("X-Amz-Signature") || has("X-Amz-Algorithm");
         let v2_query = has("Signature") || has("AWSAccessKeyId");
@@ -282,9 +288,14 @@ impl Authenticator {
             return Err(Refusal::invalid_token());
         }
         match authorization {
+            Some(authorization)
+                if self.config.allow_v2 && authorization.starts_with(v2::SCHEME) =>
+            {
+                v2::by_header(head, authorization, &site)
+            }
             Some(authorization) => v4::by_header(head, authorization, &site),
             None if v4_query => v4::by_query(head, &site),
-            None if v2_query && self.config.allow_v2_query => v2::by_query(head, &site),
+            None if v2_query && self.config.allow_v2 => v2::by_query(head, &site),
             None if v2_query => Err(Refusal::new(
                 Code::InvalidRequest,
                 "The authorization mechanism you have provided is not supported. Please use \
@@ -317,6 +328,7 @@ mod tests {
         let named =
             by_header("AWS4-HMAC-SHA256 Credential=AKID/20260101/us-east-1/s3/aws4_request, x");
         assert_eq!(named.as_deref(), Some("AKID"));
+        assert_eq!(by_header("AWS AKID:frJIUN8DYpKDtOLCwo//yllqDzg=").as_deref(), Some("AKID"));
         assert_eq!(by_header("Bearer AKID"), None, "a header counts, and not the query beside it");
         let by_query = |query| claimed(&HeaderMap::new(), query).map(Cow::into_owned);
         for query in [

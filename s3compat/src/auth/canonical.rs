@@ -43,7 +43,7 @@ pub(super) fn string_to_sign(canonical_request: &str, date: &str, scope: &str) -
 }
 
 /// All values of a header, comma-separated, with runs of spaces made one.
-pub(super) fn push_values(out: &mut String, headers: &HeaderMap, name: &str) {
+fn push_values(out: &mut String, headers: &HeaderMap, name: &str) {
     for (at, value) in headers.get_all(name).iter().enumerate() {
         if at > 0 {
             out.push(',');

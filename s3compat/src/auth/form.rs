@@ -50,7 +50,7 @@ impl Authenticator {
             None if is_v4 || is_v2 => Err(missing("Policy")),
             None => Ok(Identity::Anonymous),
             Some(policy) if is_v4 => self.form_v4(policy, field, caller),
-            Some(_) if !self.config.allow_v2_query => Err(Refusal::new(
+            Some(_) if !self.config.allow_v2 => Err(Refusal::new(
                 Code::InvalidRequest,
                 "The authorization mechanism you have provided is not supported. Please use \
                  AWS4-HMAC-SHA256.",
@@ -132,8 +132,8 @@ mod tests {
 
     const POLICY: &str = "eyJjb25kaXRpb25zIjpbXX0=";
 
-    fn identity(fields: &[(&str, &str)], allow_v2_query: bool) -> Result<Identity, Code> {
-        let config = AuthConfig { allow_v2_query, ..AuthConfig::default() };
+    fn identity(fields: &[(&str, &str)], allow_v2: bool) -> Result<Identity, Code> {
+        let config = AuthConfig { allow_v2, ..AuthConfig::default() };
         let clock = Arc::new(ManualClock::at(NOW_MS));
         let authenticator = Authenticator::new(config, clock, keys());
         let field =

@@ -1,7 +1,7 @@
 //! Who sent a request, proven from the request as it came over the wire.
 //!
-//! * [`Authenticator`] decides: SigV4 in the header or the query, SigV2 in the query (if allowed),
-//!   or anonymous.
+//! * [`Authenticator`] decides: SigV4 and (if allowed) SigV2, each in the header or the query, or
+//!   anonymous.
 //! * [`Keys`] knows access keys, secrets, [`Identity`]s, and caches signing keys. Those of tenants are
 //!   asked for before a request is looked at: [`Caller`].
 //! * [`Target`] is what the request is aimed at: its path decoded once, encoded once, and its

@@ -254,10 +254,11 @@ fn malformed_authorizations_have_their_codes() {
     let date = ("x-amz-date", "20130524T000000Z");
     let hash = ("x-amz-content-sha256", EMPTY);
     for (authorization, expected) in [
-        ("AWS AKIAIOSFODNN7EXAMPLE:frJIUN8DYpKDtOLCwo//yllqDzg=", Code::InvalidRequest),
+        ("AWS AKIAIOSFODNN7EXAMPLE:frJIUN8DYpKDtOLCwo//yllqDzg=", Code::SignatureDoesNotMatch),
+        ("AWS AKIAIOSFODNN7EXAMPLF:frJIUN8DYpKDtOLCwo//yllqDzg=", Code::InvalidAccessKeyId),
+        ("AWS AKIAIOSFODNN7EXAMPLE", Code::InvalidArgument),
         ("AWS4-ECDSA-P256-SHA256 Credential=x", Code::InvalidRequest),
         ("Basic dTpw", Code::InvalidArgument),
-        ("", Code::InvalidArgument),
         ("AWS4-HMAC-SHA256", Code::InvalidRequest),
         ("AWS4-HMAC-SHA256 Signature=1", Code::AuthorizationHeaderMalformed),
         ("AWS4-HMAC-SHA256 Signature=1,Signature=2", Code::AuthorizationHeaderMalformed),
@@ -334,11 +335,43 @@ fn the_published_v2_link_holds_unless_it_is_turned_off() {
     let late = Server { host_bucket: Some("johnsmith"), ..Server::at(now_ms + 3_600_000) };
     assert_eq!(late.code(&link()), Some(Code::AccessDenied));
     server.authenticator = Authenticator::new(
-        AuthConfig { allow_v2_query: false, ..AuthConfig::default() },
+        AuthConfig { allow_v2: false, ..AuthConfig::default() },
         Arc::new(ManualClock::at(now_ms)),
         keys(),
     );
     assert_eq!(server.code(&link()), Some(Code::InvalidRequest));
+}
+
+/// The header examples of the Signature Version 2 documentation.
+#[test]
+fn the_published_v2_headers_hold_for_what_they_were_made_for() {
+    let server = Server { host_bucket: Some("johnsmith"), ..Server::at(1_175_024_202_000) };
+    let signed = |method: &str, path: &str, date: &str, signature: &str| {
+        let authorization = format!("AWS AKIAIOSFODNN7EXAMPLE:{signature}");
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("host", "johnsmith.s3.amazonaws.com").header("date", date);
+        request.header("authorization", authorization).body(()).unwrap()
+    };
+    let date = "Tue, 27 Mar 2007 19:36:42 +0000";
+    let read = || signed("GET", "/photos/puppy.jpg", date, "bWq2s1WEIj+Ydj0vQ697zp+IXMU=");
+    assert_eq!(server.check(&read()).unwrap().identity, Identity::known("root"));
+    let list = "/?prefix=photos&max-keys=50&marker=puppy";
+    for (path, date, signature) in [
+        (list, "Tue, 27 Mar 2007 19:42:41 +0000", "htDYFYduRNen8P9ZfE/s9SuKy0U="),
+        ("/?acl", "Tue, 27 Mar 2007 19:44:46 +0000", "c2WLPFtWHVgbEmeEG93a4cG37dM="),
+    ] {
+        assert!(server.check(&signed("GET", path, date, signature)).is_ok(), "{path}");
+        let other = server.code(&signed("DELETE", path, date, signature));
+        assert_eq!(other, Some(Code::SignatureDoesNotMatch));
+    }
+    let mut added = read();
+    added.headers_mut().insert("x-amz-acl", "public-read".parse().unwrap());
+    assert_eq!(server.code(&added), Some(Code::SignatureDoesNotMatch));
+    let mut undated = read();
+    undated.headers_mut().remove("date");
+    assert_eq!(server.code(&undated), Some(Code::AccessDenied));
+    let late = Server { host_bucket: Some("johnsmith"), ..Server::at(1_175_028_202_000) };
+    assert_eq!(late.code(&read()), Some(Code::RequestTimeTooSkewed));
 }
 
 #[test]
@@ -346,6 +379,8 @@ fn who_does_not_sign_is_anonymous() {
     let server = Server::at(NOW_MS);
     let found = server.check(&get("/b/k")).unwrap();
     assert_eq!(found.identity, Identity::Anonymous);
+    let silent = with(&[("authorization", "")]);
+    assert_eq!(server.check(&silent).unwrap().identity, Identity::Anonymous);
     let chunks = ("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD");
     assert_eq!(server.code(&with(&[chunks])), Some(Code::InvalidRequest));
 }

@@ -1,25 +1,27 @@
-//! SigV2 in the query: the links that old clients make.
+//! SigV2, in the `Authorization` header or in the query: what old clients send, and the links that they
+//! make.
 //!
 //! It covers the method, three headers, every `x-amz-*` header, the path and those query keys that
-//! name a sub-resource or override a response header.
+//! name a sub-resource or override a response header; of the body nothing but its Content-MD5, if there is
+//! one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, Mac};
+use http::HeaderMap;
 use sha1::Sha1;
 
 use super::authenticator::{Authenticated, Head, Mechanism, Site};
-use super::canonical::push_values;
 use super::keys::Secret;
 use super::payload::Announced;
 use super::refusal::{Code, Refusal};
-use super::v4::{is_equal, mismatch};
+use super::v4::{check_skew, header_time, is_equal, mismatch};
 
 /// Where a session's token stands.
 const TOKEN: &str = "x-amz-security-token";
 
 /// Query keys that are signed, in order.
-const SIGNED_KEYS: [&str; 25] = [
+const SIGNED_KEYS: [&str; 26] = [
     "acl",
     "cors",
     "delete",
@@ -27,6 +29,7 @@ const SIGNED_KEYS: [&str; 25] = [
     "location",
     "logging",
     "notification",
+    "object-lock",
     "partNumber",
     "policy",
     "requestPayment",
@@ -47,6 +50,28 @@ const SIGNED_KEYS: [&str; 25] = [
     "website",
 ];
 
+/// What stands before the access key in an `Authorization` header.
+pub(super) const SCHEME: &str = "AWS ";
+
+/// Authenticates by the `Authorization` header.
+pub(super) fn by_header(
+    head: &Head<'_>,
+    authorization: &str,
+    site: &Site<'_>,
+) -> Result<Authenticated, Refusal> {
+    let claim = authorization.strip_prefix(SCHEME).and_then(|claim| claim.trim().split_once(':'));
+    let (access_key, signature) = claim.ok_or_else(|| {
+        let message = "AWS authorization header is invalid.  Expected AwsAccessKeyId:signature";
+        Refusal::new(Code::InvalidArgument, message)
+            .with_detail("ArgumentName", "Authorization")
+            .with_detail("ArgumentValue", authorization)
+    })?;
+    check_skew(header_time(head)?, site.now)?;
+    // What stands in x-amz-date is signed as a header like any other.
+    let date = if head.headers.contains_key("x-amz-date") { None } else { head.header("date")? };
+    check(head, site, (access_key, signature), (date.unwrap_or_default(), Mechanism::HeaderV2))
+}
+
 /// Authenticates by `AWSAccessKeyId`, `Expires` and `Signature`.
 pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated, Refusal> {
     let value = |name| {
@@ -66,16 +91,27 @@ pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated
         return Err(Refusal::new(Code::AccessDenied, "Request has expired")
             .with_detail("ServerTime", site.now.to_iso()));
     }
+    check(head, site, (access_key, signature), (expires, Mechanism::QueryV2))
+}
+
+fn check(
+    head: &Head<'_>,
+    site: &Site<'_>,
+    (access_key, signature): (&str, &str),
+    (date, mechanism): (&str, Mechanism),
+) -> Result<Authenticated, Refusal> {
     let credential = site.credential(access_key)?;
-    let text = string_to_sign(head, expires);
-    if !is_equal(&sign(credential.secret(), &text), signature) {
+    let text = string_to_sign(head, date, "");
+    let is_right = |text: &str| is_equal(&sign(credential.secret(), text), signature);
+    let is_known = is_right(&text) || (is_bare(head) && is_right(&string_to_sign(head, date, "/")));
+    if !is_known {
         return Err(mismatch(access_key, signature, &text));
     }
     let announced = head.header("x-amz-content-sha256")?.map(Announced::parse).transpose()?;
     Ok(Authenticated {
         identity: credential.identity().clone(),
         payload: announced.unwrap_or(Announced::Unsigned).without_signer()?,
-        mechanism: Mechanism::QueryV2,
+        mechanism,
     })
 }
 
@@ -87,13 +123,19 @@ pub(super) fn sign(secret: &Secret, text: &str) -> String {
     STANDARD.encode(mac.finalize().into_bytes())
 }
 
-fn string_to_sign(head: &Head<'_>, expires: &str) -> String {
+/// Whether the path is a bucket's name and nothing else: many clients sign it with a slash behind it.
+fn is_bare(head: &Head<'_>) -> bool {
+    head.target.bucket().is_some() && head.target.key().is_none() && !head.raw_path.ends_with('/')
+}
+
+/// What is signed, if `end` stands behind the path.
+fn string_to_sign(head: &Head<'_>, date: &str, end: &str) -> String {
     let mut out = format!("{}\n", head.method);
     for name in ["content-md5", "content-type"] {
         push_values(&mut out, head.headers, name);
         out.push('\n');
     }
-    out.push_str(expires);
+    out.push_str(date);
     out.push('\n');
     let mut names: Vec<&str> = head.headers.keys().map(http::HeaderName::as_str).collect();
     names.retain(|name| name.starts_with("x-amz-"));
@@ -110,11 +152,21 @@ fn string_to_sign(head: &Head<'_>, expires: &str) -> String {
         }
         out.push('\n');
     }
-    push_resource(&mut out, head);
+    push_resource(&mut out, head, end);
     out
 }
 
-fn push_resource(out: &mut String, head: &Head<'_>) {
+/// All values of a header, comma-separated; what is within them stays as it is.
+fn push_values(out: &mut String, headers: &HeaderMap, name: &str) {
+    for (at, value) in headers.get_all(name).iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        out.push_str(String::from_utf8_lossy(value.as_bytes()).trim());
+    }
+}
+
+fn push_resource(out: &mut String, head: &Head<'_>, end: &str) {
     match head.target.bucket() {
         // A bucket alone is signed with a slash behind it when the host names it.
         Some(bucket) if head.target.signed_path() != head.target.path() => {
@@ -124,6 +176,7 @@ fn push_resource(out: &mut String, head: &Head<'_>) {
         }
         _ => out.push_str(head.raw_path),
     }
+    out.push_str(end);
     let mut separator = '?';
     for name in SIGNED_KEYS {
         let Some(pair) = head.query.pairs().iter().find(|pair| pair.name == name) else {

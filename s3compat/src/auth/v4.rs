@@ -51,9 +51,7 @@ pub(super) fn by_header_over(
     site: &Site<'_>,
 ) -> Result<Authenticated, Refusal> {
     let claim = Claim::from_header(payload, head, authorization)?;
-    if claim.time.unix_ms().abs_diff(site.now.unix_ms()) > SKEW_MS_MAX {
-        return Err(skewed(claim.time, site.now));
-    }
+    check_skew(claim.time, site.now)?;
     claim.verify(head, site, Mechanism::Header)
 }
 
@@ -242,19 +240,24 @@ fn unsupported(authorization: &str) -> Refusal {
         .with_detail("ArgumentName", "Authorization")
 }
 
-fn skewed(request: Timestamp, server: Timestamp) -> Refusal {
-    Refusal::new(
+/// Whether the clocks of client and server agree well enough.
+pub(super) fn check_skew(request: Timestamp, server: Timestamp) -> Result<(), Refusal> {
+    if request.unix_ms().abs_diff(server.unix_ms()) <= SKEW_MS_MAX {
+        return Ok(());
+    }
+    Err(Refusal::new(
         Code::RequestTimeTooSkewed,
         "The difference between the request time and the current time is too large.",
     )
     .with_detail("RequestTime", request.to_basic())
     .with_detail("ServerTime", server.to_iso())
-    .with_detail("MaxAllowedSkewMilliseconds", SKEW_MS_MAX.to_string())
+    .with_detail("MaxAllowedSkewMilliseconds", SKEW_MS_MAX.to_string()))
 }
 
-fn header_time(head: &Head<'_>) -> Result<Timestamp, Refusal> {
+/// When a request was signed, by its headers.
+pub(super) fn header_time(head: &Head<'_>) -> Result<Timestamp, Refusal> {
     let time = match head.header("x-amz-date")? {
-        Some(date) => Timestamp::parse_basic(date),
+        Some(date) => Timestamp::parse_header(date),
         None => head.header("date")?.and_then(Timestamp::parse_header),
     };
     time.ok_or_else(|| {

@@ -42,6 +42,8 @@ const KNOWN: &[&str] = &[
     "x-amz-grant-read-acp",
     "x-amz-grant-write",
     "x-amz-grant-write-acp",
+    "x-amz-if-match-last-modified-time",
+    "x-amz-if-match-size",
     "x-amz-max-parts",
     "x-amz-metadata-directive",
     "x-amz-mp-object-size",
@@ -102,6 +104,9 @@ const OF_LOCKS: [&str; 3] = [
 /// What writes such an object, or begins to.
 const LOCKING: [&str; 4] = ["CopyObject", "CreateMultipartUpload", "PostObject", "PutObject"];
 
+/// Say what an object must be that is deleted.
+const OF_DELETES: [&str; 2] = ["x-amz-if-match-last-modified-time", "x-amz-if-match-size"];
+
 /// Operations that take headers of encryption.
 const WITH_KEYS: [&str; 11] = [
     "CompleteMultipartUpload",
@@ -127,11 +132,12 @@ pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<()
     let of_bucket = stray(&OF_NEW_BUCKETS, operation == "CreateBucket");
     let of_lock = stray(&OF_LOCKS, LOCKING.contains(&operation));
     let of_owner = stray(&OF_OWNERS, !OWNERLESS.contains(&operation));
+    let of_delete = stray(&OF_DELETES, operation == "DeleteObject");
     let of_source = stray(&OF_SOURCES, WITH_SOURCE.contains(&operation));
     let speaks_of_keys = |name: &&str| OF_KEYS.iter().any(|start| name.starts_with(start));
     let mut names = headers.keys().map(HeaderName::as_str);
     let of_keys = names.find(speaks_of_keys).filter(|_| !WITH_KEYS.contains(&operation));
-    match of_bucket.or(of_lock).or(of_owner).or(of_source).or(of_keys) {
+    match of_bucket.or(of_lock).or(of_delete).or(of_owner).or(of_source).or(of_keys) {
         Some(name) => Err(Refusal::not_implemented(name)),
         None => Ok(()),
     }
@@ -262,6 +268,19 @@ mod tests {
             assert_eq!(check(operation, OF_OWNERS[0]), Err(Code::NotImplemented), "{operation}");
         }
         assert_eq!(check("PutObject", OF_SOURCES[0]), Err(Code::NotImplemented));
+    }
+
+    #[test]
+    fn sizes_and_dates_are_for_deletes() {
+        for name in OF_DELETES {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("1"));
+            assert!(check_operation("DeleteObject", &headers).is_ok());
+            for operation in ["PutObject", "GetObject", "DeleteObjects"] {
+                let refusal = check_operation(operation, &headers).unwrap_err();
+                assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
+            }
+        }
     }
 
     #[test]

@@ -260,7 +260,7 @@ fn is_ours(name: &str, mechanism: Mechanism) -> bool {
     let is_of_signature = match mechanism {
         Mechanism::Query => V4_KEYS.contains(&name) || is_hoisted(name),
         Mechanism::QueryV2 => V2_KEYS.contains(&name),
-        Mechanism::None | Mechanism::Header => false,
+        Mechanism::None | Mechanism::Header | Mechanism::HeaderV2 => false,
     };
     is_of_signature || name == "x-id"
 }

@@ -140,6 +140,7 @@ pub(crate) fn add_extensions(context: &mut Context, extensions: &Extensions) {
         None | Some(Mechanism::None) => (None, None),
         Some(Mechanism::Header) => (Some("REST-HEADER"), Some("AWS4-HMAC-SHA256")),
         Some(Mechanism::Query) => (Some("REST-QUERY-STRING"), Some("AWS4-HMAC-SHA256")),
+        Some(Mechanism::HeaderV2) => (Some("REST-HEADER"), Some("AWS")),
         Some(Mechanism::QueryV2) => (Some("REST-QUERY-STRING"), Some("AWS")),
     };
     if let (Some(kind), Some(version)) = (kind, version) {

@@ -15,7 +15,7 @@ use super::versions::version;
 use super::{Operations, lenient};
 use crate::attributes::{
     from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
-    wire_etag, wire_time, wire_version,
+    wire_etag, wire_new_version, wire_time,
 };
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::encryption::Encryption;
@@ -63,7 +63,7 @@ impl Operations {
         let output = CopyObjectOutput {
             copy_object_result: Some(copy_result(&written)),
             copy_source_version_id: source_version.map(|version| version.to_string()),
-            version_id: wire_version(&written.object),
+            version_id: wire_new_version(&written.object),
             ..Default::default()
         };
         let mut headers = stamp_headers(token);

@@ -3,12 +3,13 @@
 use futures::StreamExt;
 use martlet_protocol::limits::{KEY_BYTES_MAX, LIST_KEYS_MAX};
 use martlet_protocol::lock::Bypass;
-use martlet_proxy::{Deleted, ETagCondition, ObjectName, WriteConditions};
+use martlet_proxy::{DeleteConditions, Deleted, ETagCondition, ObjectName};
 use s3s::dto::{
     DeleteObjectInput, DeleteObjectOutput, DeleteObjectsInput, DeleteObjectsOutput, DeletedObject,
-    Error, ObjectIdentifier,
+    Error, ObjectIdentifier, Timestamp,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
+use time::OffsetDateTime;
 
 use super::lock::bypass_of;
 use super::rights::Rights;
@@ -30,12 +31,17 @@ impl Operations {
         let input = request.input;
         let name = named(&input.key, input.version_id.as_deref())?;
         let conditions = lenient.write_conditions()?;
-        if conditions.if_none_match.is_some()
-            || input.if_match_last_modified_time.is_some()
-            || input.if_match_size.is_some()
-        {
-            return Err(s3_error!(NotImplemented, "A delete can be conditional on If-Match only"));
+        if conditions.if_none_match.is_some() {
+            return Err(s3_error!(
+                NotImplemented,
+                "A delete can't be conditional on If-None-Match"
+            ));
         }
+        let conditions = DeleteConditions {
+            if_match: conditions.if_match,
+            modified_s: input.if_match_last_modified_time.as_ref().map(seconds_of).transpose()?,
+            size: input.if_match_size.map(size_of).transpose()?,
+        };
         let bypass = bypass_of(input.bypass_governance_retention);
         let deleted = self.delete_object_named(&input.bucket, name, &conditions, bypass).await?;
         let mut response = S3Response::new(DeleteObjectOutput {
@@ -115,18 +121,14 @@ impl Operations {
         &self,
         bucket: &str,
         ObjectName { key, version }: ObjectName<'_>,
-        conditions: &WriteConditions,
+        conditions: &DeleteConditions,
         bypass: Bypass,
     ) -> S3Result<Deleted> {
         let deleted = match version {
-            None => self.store.delete(bucket, key, conditions).await,
-            Some(_) if *conditions != WriteConditions::default() => {
-                return Err(s3_error!(
-                    NotImplemented,
-                    "The delete of a version can't be made conditional"
-                ));
+            None => self.store.delete(bucket, key, conditions.clone()).await,
+            Some(version) => {
+                self.store.delete_version_past(bucket, (key, version), bypass, conditions).await
             }
-            Some(version) => self.store.delete_version_past(bucket, (key, version), bypass).await,
         };
         deleted.map_err(s3_error)
     }
@@ -143,21 +145,34 @@ fn wire_deleted(object: ObjectIdentifier, outcome: &Deleted) -> DeletedObject {
 }
 
 /// What must hold of one of many keys, and whether it is one.
-fn conditions_of(object: &ObjectIdentifier) -> S3Result<WriteConditions> {
+fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
     if object.key.is_empty() {
         return Err(s3_error!(UserKeyMustBeSpecified, "The key must not be empty"));
     }
     if object.key.len() > KEY_BYTES_MAX {
         return Err(s3_error!(KeyTooLongError, "Your key is too long"));
     }
-    if object.last_modified_time.is_some() || object.size.is_some() {
-        return Err(s3_error!(NotImplemented, "A delete can be conditional on an ETag only"));
-    }
     let if_match = object.e_tag.as_ref().map(|tag| match tag.value() {
         "*" => ETagCondition::Any,
         tag => ETagCondition::OneOf(vec![tag.to_owned()]),
     });
-    Ok(WriteConditions { if_match, if_none_match: None })
+    Ok(DeleteConditions {
+        if_match,
+        modified_s: object.last_modified_time.as_ref().map(seconds_of).transpose()?,
+        size: object.size.map(size_of).transpose()?,
+    })
+}
+
+/// A time that an object must have been modified at.
+fn seconds_of(time: &Timestamp) -> S3Result<u64> {
+    let seconds = OffsetDateTime::from(time.clone()).unix_timestamp();
+    let refused = |_| s3_error!(InvalidArgument, "Nothing was modified before 1970");
+    u64::try_from(seconds).map_err(refused)
+}
+
+/// A size that an object must have.
+fn size_of(size: i64) -> S3Result<u64> {
+    u64::try_from(size).map_err(|_| s3_error!(InvalidArgument, "Nothing is smaller than 0 bytes"))
 }
 
 #[cfg(test)]
@@ -182,11 +197,11 @@ mod tests {
 
     #[test]
     fn each_key_is_judged_by_itself() {
-        assert_eq!(conditions_of(&object("k")).unwrap(), WriteConditions::default());
+        assert_eq!(conditions_of(&object("k")).unwrap(), DeleteConditions::default());
         assert_eq!(code(&object("")), "UserKeyMustBeSpecified");
         assert_eq!(code(&object(&"k".repeat(1025))), "KeyTooLongError");
-        let sized = ObjectIdentifier { size: Some(3), ..object("k") };
-        assert_eq!(code(&sized), "NotImplemented");
+        let sized = ObjectIdentifier { size: Some(-3), ..object("k") };
+        assert_eq!(code(&sized), "InvalidArgument");
     }
 
     #[test]
@@ -194,5 +209,14 @@ mod tests {
         let tagged = ObjectIdentifier { e_tag: Some(ETag::Strong("abc".into())), ..object("k") };
         let conditions = conditions_of(&tagged).unwrap();
         assert_eq!(conditions.if_match, Some(ETagCondition::OneOf(vec!["abc".into()])));
+    }
+
+    #[test]
+    fn so_are_a_size_and_the_second_of_its_last_change() {
+        let time = Timestamp::from(std::time::UNIX_EPOCH + std::time::Duration::from_millis(1500));
+        let known =
+            ObjectIdentifier { size: Some(3), last_modified_time: Some(time), ..object("k") };
+        let conditions = conditions_of(&known).unwrap();
+        assert_eq!((conditions.size, conditions.modified_s), (Some(3), Some(1)));
     }
 }

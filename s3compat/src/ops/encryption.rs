@@ -26,6 +26,7 @@ pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -
         | "upload_part"
         | "upload_part_copy" => Use::Make,
         "get_object" | "head_object" | "get_object_attributes" => Use::Read,
+        "complete_multipart_upload" => Use::Complete,
         _ => Use::Nothing,
     };
     session.set_keys(said.keys(used)?);

@@ -16,7 +16,7 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 use super::encoding::path_of;
 use super::rights::Rights;
 use super::{Operations, lenient};
-use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
+use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
 use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 use crate::lock;
@@ -82,7 +82,7 @@ impl Operations {
             key: Some(input.key),
             e_tag: Some(wire_etag(object.etag)),
             checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
-            version_id: wire_version(object),
+            version_id: wire_new_version(object),
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);

@@ -12,7 +12,7 @@ use s3s::{S3Request, S3Response, S3Result, StdError, s3_error};
 
 use super::rights::Rights;
 use super::{Operations, lenient};
-use crate::attributes::{from_request, stamp_headers, wire_etag, wire_version};
+use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::decode::BodyFacts;
 use crate::errors::s3_error;
@@ -43,7 +43,7 @@ impl Operations {
         let mut output = PutObjectOutput {
             e_tag: Some(wire_etag(object.etag)),
             checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
-            version_id: wire_version(object),
+            version_id: wire_new_version(object),
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);

@@ -45,7 +45,7 @@ async fn parts_become_an_object() {
     let tail = world.get("/bkt/k?partNumber=2").await.expect(206);
     assert_eq!((tail.text().as_str(), tail.header("x-amz-mp-parts-count")), ("tail", "2"));
     assert_eq!(tail.header("content-range"), "bytes 16-19/20");
-    world.get("/bkt/k?partNumber=3").await.refused(416, "InvalidPartNumber");
+    world.get("/bkt/k?partNumber=3").await.refused(400, "InvalidPart");
     // A retry gets the same answer.
     complete(&world, "/bkt/k", &id, &[(1, &first), (2, &second)]).await.expect(200);
 }

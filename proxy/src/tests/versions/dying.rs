@@ -18,7 +18,7 @@ use super::{all_versions, get_version, put_version};
 use crate::{Error, ObjectStore, Result, WriteConditions};
 
 /// The versions of a key, the latest first: their bytes, none for a delete marker.
-type Seen = Vec<Option<Bytes>>;
+pub(super) type Seen = Vec<Option<Bytes>>;
 
 /// What a listing says there is, each version read, through whoever is up.
 async fn seen(store: &ObjectStore, what: &str) -> Seen {
@@ -61,7 +61,7 @@ async fn seen_by_all(proxy: &Proxy, what: &str) -> Seen {
 
 /// Three nodes and a bucket that keeps versions: of the key `key`, those that are given, the oldest
 /// first.
-async fn holding(versions: &Seen) -> (Nodes, Proxy, Vec<VersionId>) {
+pub(super) async fn holding(versions: &Seen) -> (Nodes, Proxy, Vec<VersionId>) {
     let nodes = Nodes::new(3);
     let proxy = nodes.proxy();
     create(&proxy.store, "b").await;
@@ -112,7 +112,7 @@ async fn at_every_call<F: Future<Output = Result<()>>>(
     }
 }
 
-fn some(bytes: &[Bytes]) -> Seen {
+pub(super) fn some(bytes: &[Bytes]) -> Seen {
     bytes.iter().cloned().map(Some).collect()
 }
 

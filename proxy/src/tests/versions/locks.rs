@@ -15,8 +15,8 @@ use super::super::multipart::naming;
 use super::super::objects::copy_of;
 use super::{delete, get_version, put_version, shown};
 use crate::{
-    CopyObject, Error, NewBucket, NewUpload, ObjectName, ObjectStore, PutObject, ReadConditions,
-    Result, Selection, WriteConditions, Written, lock_from_the_beginning,
+    CopyObject, DeleteConditions, Error, NewBucket, NewUpload, ObjectName, ObjectStore, PutObject,
+    ReadConditions, Result, Selection, WriteConditions, Written, lock_from_the_beginning,
 };
 
 mod races;
@@ -105,7 +105,8 @@ async fn a_locked_version_stays_wherever_it_is_and_its_time_comes() {
 async fn governance_is_passed_over_and_a_hold_or_compliance_is_not() {
     let (harness, _clock) = locked().await;
     let store = &harness.store;
-    let past = |id| store.delete_version_past("b", ("k", id), Bypass::Governance);
+    let nothing = DeleteConditions::default();
+    let past = |id| store.delete_version_past("b", ("k", id), Bypass::Governance, &nothing);
     for (retention, hold, goes) in [
         (governed(NOW_MS + 9), None, true),
         (governed(NOW_MS + 9), Some(true), false),
@@ -159,7 +160,9 @@ async fn what_nobody_can_read_is_removed_by_nobody() {
     };
     store.inner().revise_object("b", named(id), &mut change).await.unwrap();
     clock.set_ms(NOW_MS * 2);
-    let removed = store.delete_version_past("b", ("k", id), Bypass::Governance).await;
+    let removed = store
+        .delete_version_past("b", ("k", id), Bypass::Governance, &DeleteConditions::default())
+        .await;
     assert!(matches!(removed, Err(Error::Locked(Locked::Unreadable))));
     let loosened = store.set_retention("b", named(id), None, Bypass::Governance).await;
     assert!(matches!(loosened, Err(Error::Locked(Locked::Unreadable))));

@@ -1,0 +1,101 @@
+//! Keys that an old master key wraps are wrapped by the new one, whatever version they are of.
+
+use martlet_protocol::VersionId;
+use martlet_protocol::entry::Attributes;
+
+use super::super::harness::{Harness, body, pattern};
+use super::{customer, get, managed, put, session, with_keys};
+use crate::{
+    Error, Keys, NewUpload, ObjectName, ObjectStore, ReadConditions, Rewrapped, Selection,
+};
+
+/// All pages of so many versions, together.
+async fn rewrap(store: &ObjectStore, page: usize) -> Rewrapped {
+    let (mut all, mut after) = (Rewrapped::default(), None);
+    loop {
+        let one = store.rewrap("b", after, page).await.unwrap();
+        assert!(one.seen <= page as u64);
+        all.seen += one.seen;
+        all.changed += one.changed;
+        all.failed += one.failed;
+        all.failure = one.failure.or(all.failure);
+        after = one.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+async fn get_version(store: &ObjectStore, id: VersionId) -> crate::Result<u64> {
+    let name = ObjectName { key: "k", version: Some(id) };
+    let none = ReadConditions::default();
+    let read = session(store, Keys::default()).get("b", name, Selection::Whole, &none).await?;
+    super::collect(read).await.map(|bytes| bytes.len() as u64)
+}
+
+#[tokio::test]
+async fn every_version_is_wrapped_anew_and_stays_what_it_was() {
+    let harness = Harness::with_bucket(1).await;
+    let old = with_keys(&harness.store, &[1]);
+    put(&old, managed(), "a", body(pattern(100_000, 1))).await.unwrap();
+    put(&old, Keys::default(), "plain", body(pattern(3000, 1))).await.unwrap();
+    put(&old, customer(7), "theirs", body(pattern(3000, 1))).await.unwrap();
+    old.set_versioning("b", true).await.unwrap();
+    let mut versions = Vec::new();
+    for size in [100, 20_000, 300_000] {
+        let written = put(&old, managed(), "k", body(pattern(size, 2))).await.unwrap().object;
+        versions.push((written.version.unwrap().name(), size as u64, written.modified_ms));
+    }
+    super::super::versions::delete(&old, "k").await;
+    let both = with_keys(&harness.store, &[2, 1]);
+    put(&both, managed(), "z", body(pattern(3000, 3))).await.unwrap();
+    let refused = harness.store.rewrap("b", None, 10).await;
+    assert!(matches!(refused, Err(Error::NoMasterKey)));
+    let expected = Rewrapped { seen: 8, changed: 4, ..Rewrapped::default() };
+    assert_eq!(rewrap(&both, 2).await, expected);
+    assert_eq!(rewrap(&both, 100).await, Rewrapped { changed: 0, ..expected });
+    let new = with_keys(&harness.store, &[2]);
+    let whole = Selection::Whole;
+    assert_eq!(get(&new, Keys::default(), "a", whole).await.unwrap(), pattern(100_000, 1));
+    assert_eq!(get(&new, customer(7), "theirs", whole).await.unwrap(), pattern(3000, 1));
+    assert_eq!(get(&new, Keys::default(), "plain", whole).await.unwrap(), pattern(3000, 1));
+    for (id, size, modified_ms) in versions {
+        assert_eq!(get_version(&new, id).await.unwrap(), size);
+        assert!(get_version(&old, id).await.is_err(), "the old key opens it no more");
+        let listed = super::super::versions::all_versions(&new).await;
+        let listed = listed.into_iter().find(|it| it.id == id).unwrap();
+        assert_eq!(listed.modified_ms, modified_ms, "it was modified then, not now");
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_can_unwrap_is_counted_and_left() {
+    let harness = Harness::with_bucket(1).await;
+    put(&with_keys(&harness.store, &[1]), managed(), "k", body(pattern(3000, 1))).await.unwrap();
+    let new = with_keys(&harness.store, &[2]);
+    let rewrapped = rewrap(&new, 10).await;
+    assert_eq!((rewrapped.changed, rewrapped.failed), (0, 1));
+    assert!(rewrapped.failure.unwrap().contains("was not given"));
+    let both = with_keys(&harness.store, &[2, 1]);
+    assert_eq!(rewrap(&both, 10).await.changed, 1);
+    assert!(get(&new, Keys::default(), "k", Selection::Whole).await.is_ok());
+}
+
+#[tokio::test]
+async fn uploads_that_began_before_are_counted() {
+    let harness = Harness::with_bucket(1).await;
+    let begin = |store: &ObjectStore, keys| {
+        let new = NewUpload { attributes: Attributes::default(), checksum: None };
+        let session = session(store, keys);
+        async move { session.create_upload("b", "up", new).await.unwrap().id }
+    };
+    let old = with_keys(&harness.store, &[1]);
+    let upload = begin(&old, managed()).await;
+    begin(&old, Keys::default()).await;
+    begin(&old, customer(1)).await;
+    let both = with_keys(&harness.store, &[2, 1]);
+    begin(&both, managed()).await;
+    assert_eq!(both.outdated_uploads("b").await.unwrap(), 1);
+    both.abort_upload("b", "up", upload).await.unwrap();
+    assert_eq!(both.outdated_uploads("b").await.unwrap(), 0);
+}

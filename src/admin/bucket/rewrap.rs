@@ -1,0 +1,111 @@
+//! Pages of a bucket's data keys, asked for one after the other.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::admin::ask::Server;
+use crate::admin::print;
+use crate::admin::wire::rewrap::{REWRAP, RewrapLine};
+use crate::failure::Failure;
+
+/// Which bucket, and how fast.
+#[derive(Args, Debug)]
+pub(in crate::admin) struct RewrapArgs {
+    /// The bucket
+    bucket: String,
+    /// Versions a second that are looked at, at most [default: as fast as it goes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+}
+
+impl RewrapArgs {
+    pub(super) fn run(&self, server: &Server, json: bool) -> Result<(), Failure> {
+        let mut all = RewrapLine::default();
+        loop {
+            let began = Instant::now();
+            let mut query = vec![("bucket", self.bucket.as_str())];
+            query.extend(all.after_key.as_deref().map(|key| ("after_key", key)));
+            query.extend(all.after_version.as_deref().map(|id| ("after_version", id)));
+            let page: RewrapLine = server.set(REWRAP, &query)?;
+            let seen = page.seen;
+            all = all.and(page);
+            if all.after_key.is_none() {
+                break;
+            }
+            rest(span_of(seen, self.rate).saturating_sub(began.elapsed()));
+        }
+        print::show(&all, json, text);
+        judge(&all)
+    }
+}
+
+/// How long a page of so many versions takes at least.
+fn span_of(seen: u64, rate: Option<u32>) -> Duration {
+    rate.map_or(Duration::ZERO, |rate| Duration::from_secs(seen) / rate)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the command does nothing else meanwhile")]
+fn rest(span: Duration) {
+    thread::sleep(span);
+}
+
+fn text(line: &RewrapLine) -> String {
+    let RewrapLine { bucket, seen, rewrapped, failed, uploads, .. } = line;
+    let mut text =
+        format!("{bucket}: the keys of {rewrapped} versions of {seen} were wrapped anew\n");
+    if let Some(failure) = &line.failure {
+        let _ = writeln!(text, "{failed} could not be, the last of them {failure}");
+    }
+    if *uploads > 0 {
+        let _ = writeln!(text, "{uploads} uploads that began before are open");
+    }
+    text
+}
+
+/// Nobody should give up a master key that is needed still.
+fn judge(line: &RewrapLine) -> Result<(), Failure> {
+    match (line.failed, line.uploads) {
+        (0, 0) => Ok(()),
+        (0, uploads) => Err(Failure::refused(format!(
+            "{uploads} open uploads need the old master key: run it again once they have ended"
+        ))),
+        (failed, _) => Err(Failure::refused(format!(
+            "{failed} versions need the old master key still: run it again later"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_add_up_and_the_last_says_where_to_go_on() {
+        let page = |seen, failure: Option<&str>, after: Option<&str>| RewrapLine {
+            bucket: "b".into(),
+            seen,
+            rewrapped: seen,
+            failed: u64::from(failure.is_some()),
+            failure: failure.map(str::to_owned),
+            after_key: after.map(str::to_owned),
+            ..RewrapLine::default()
+        };
+        let all = page(3, Some("k: no"), Some("m")).and(page(2, None, None));
+        assert_eq!((all.seen, all.rewrapped, all.failed), (5, 5, 1));
+        assert_eq!((all.failure.as_deref(), all.after_key.as_deref()), (Some("k: no"), None));
+        assert!(
+            text(&all).contains("of 5 were wrapped anew\n1 could not be, the last of them k: no")
+        );
+        assert!(judge(&all).is_err() && judge(&page(9, None, None)).is_ok());
+        assert!(judge(&RewrapLine { uploads: 1, ..page(9, None, None) }).is_err());
+    }
+
+    #[test]
+    fn a_page_takes_its_time() {
+        assert_eq!(span_of(200, Some(100)), Duration::from_secs(2));
+        assert_eq!(span_of(200, None), Duration::ZERO);
+    }
+}

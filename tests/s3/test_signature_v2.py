@@ -1,0 +1,136 @@
+"""Signature Version 2 in the Authorization header, as old clients send it."""
+
+import base64
+import email.utils
+import hashlib
+import hmac
+import json
+import time
+
+import pytest
+
+from conftest import client_for
+from harness import server as harness
+from harness import wire
+from helpers import absent, assert_refused, get, refused
+from test_tenants import Tenant, client
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def old(server):
+    return client_for(server, signature_version="s3")
+
+
+def signed(method, target, resource=None, date=None, secret=harness.SECRET_KEY, amz=(), **headers):
+    """The headers of a request whose resource is that of `target`, unless another one is given."""
+    date = date or email.utils.formatdate(time.time(), usegmt=True)
+    extra = "".join(f"{name}:{value}\n" for name, value in sorted(amz))
+    text = f"{method}\n\n{headers.get('content-type', '')}\n{date}\n{extra}{resource or target}"
+    digest = hmac.new(secret.encode(), text.encode(), hashlib.sha1).digest()
+    signature = base64.b64encode(digest).decode()
+    return {"date": date, "authorization": f"AWS {harness.ACCESS_KEY}:{signature}", **dict(amz), **headers}
+
+
+def send(server, method, target, headers, body=b""):
+    framed = {"host": server.host, "content-length": str(len(body)), **headers}
+    return wire.exchange(server, wire.head(method, target, framed) + body)
+
+
+def test_an_old_client_does_what_a_new_one_does(s3, old, bucket):
+    for key in ("plain", "a b/ü+%&?=~*'()", "_", "dir/"):
+        old.put_object(Bucket=bucket, Key=key, Body=key.encode(), Metadata={"spaces": "one  two   three"},
+                       ContentType="text/x; charset=utf-8", Tagging="a=1")
+        read = old.get_object(Bucket=bucket, Key=key, ResponseContentType="x/y", ResponseExpires=0)
+        assert read["Body"].read() == key.encode() and read["ContentType"] == "x/y"
+        assert read["Metadata"] == {"spaces": "one  two   three"}
+        assert old.get_object_tagging(Bucket=bucket, Key=key)["TagSet"] == [{"Key": "a", "Value": "1"}]
+        assert old.head_object(Bucket=bucket, Key=key)["ContentLength"] == len(key.encode())
+    assert len(old.list_objects_v2(Bucket=bucket, Prefix="a", Delimiter="/")["CommonPrefixes"]) == 1
+    upload = old.create_multipart_upload(Bucket=bucket, Key="parts")["UploadId"]
+    parts = [{"PartNumber": number, "ETag": old.upload_part(
+        Bucket=bucket, Key="parts", UploadId=upload, PartNumber=number, Body=body)["ETag"]}
+        for number, body in ((1, b"x" * 5 * MIB), (2, b"y"))]
+    old.complete_multipart_upload(Bucket=bucket, Key="parts", UploadId=upload, MultipartUpload={"Parts": parts})
+    assert len(get(s3, bucket, "parts")) == 5 * MIB + 1
+    old.copy_object(Bucket=bucket, Key="copy", CopySource=f"{bucket}/plain")
+    old.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "plain"}, {"Key": "_"}]})
+    absent(s3, bucket, "plain")
+    for call in (old.get_bucket_acl, old.get_bucket_location, old.get_bucket_versioning, old.list_object_versions,
+                 old.list_multipart_uploads):
+        call(Bucket=bucket)
+    assert bucket in [one["Name"] for one in old.list_buckets()["Buckets"]]
+
+
+def test_buckets_with_locks(old):
+    old.create_bucket(Bucket="locked-by-old", ObjectLockEnabledForBucket=True)
+    configuration = {"ObjectLockEnabled": "Enabled"}
+    old.put_object_lock_configuration(Bucket="locked-by-old", ObjectLockConfiguration=configuration)
+    assert old.get_object_lock_configuration(Bucket="locked-by-old")["ObjectLockConfiguration"] == configuration
+    old.delete_bucket(Bucket="locked-by-old")
+
+
+def test_a_tenants_key_is_asked_for(server):
+    red = Tenant(server)
+    bucket = red.bucket()
+    old = client(server.endpoint, red.key, signature_version="s3")
+    old.put_object(Bucket=bucket, Key="k", Body=b"x")
+    assert get(red.s3, bucket, "k") == b"x"
+    wrong = client(server.endpoint, {**red.key, "secret_key": "wrong"}, signature_version="s3")
+    with refused("SignatureDoesNotMatch", 403):
+        wrong.get_object(Bucket=bucket, Key="k")
+    nobody = client(server.endpoint, {"access_key": "NOBODY", "secret_key": "x"}, signature_version="s3")
+    with refused("InvalidAccessKeyId", 403):
+        nobody.list_buckets()
+
+
+def test_a_policy_can_ask_for_version_4(s3, old, bucket):
+    deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": f"arn:aws:s3:::{bucket}/*",
+            "Condition": {"StringEquals": {"s3:signatureversion": "AWS", "s3:authType": "REST-HEADER"}}}
+    s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
+    with refused("AccessDenied", 403):
+        old.put_object(Bucket=bucket, Key="k", Body=b"x")
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    s3.delete_bucket_policy(Bucket=bucket)
+
+
+def test_what_was_signed_is_what_is_done(server, s3, bucket):
+    target = f"/{bucket}/k"
+    assert send(server, "PUT", target, signed("PUT", target), b"x").status == 200
+    assert send(server, "GET", target, signed("GET", target)).body == b"x"
+    acl = ("x-amz-acl", "private")
+    assert send(server, "PUT", target, signed("PUT", target, amz=[acl]), b"x").status == 200
+    for method, asked, headers in [
+        ("DELETE", target, signed("GET", target)), ("GET", target + "?acl", signed("GET", target)),
+        ("GET", f"/{bucket}/other", signed("GET", target)), ("GET", target, signed("GET", target, secret="wrong")),
+        ("PUT", target, {**signed("PUT", target), "x-amz-acl": "public-read"}),
+        ("PUT", target, {**signed("PUT", target, amz=[acl]), "x-amz-acl": "public-read"}),
+        ("PUT", target, {**signed("PUT", target), "content-type": "text/html"}),
+    ]:
+        assert_refused(send(server, method, asked, headers), 403, "SignatureDoesNotMatch")
+    assert get(s3, bucket, "k") == b"x"
+
+
+@pytest.mark.parametrize("change,status,code", [
+    ({"authorization": "AWS HAHAHA"}, 400, "InvalidArgument"), ({"authorization": "AWS "}, 400, "InvalidArgument"),
+    ({"authorization": ""}, 403, "AccessDenied"), ({"date": "Bad Date"}, 403, "AccessDenied"),
+    ({"date": None}, 403, "AccessDenied"), ({"date": "Tue, 07 Jul 1950 21:53:04 GMT"}, 403, "AccessDenied"),
+    ({"date": "Tue, 07 Jul 2010 21:53:04 GMT"}, 403, "RequestTimeTooSkewed"),
+    ({"date": "Tue, 07 Jul 2099 21:53:04 GMT"}, 403, "RequestTimeTooSkewed"),
+    ({"x-amz-date": "Bad Date"}, 403, "AccessDenied"),
+])
+def test_what_is_no_signature(server, bucket, change, status, code):
+    headers = {**signed("GET", f"/{bucket}"), **change}
+    reply = send(server, "GET", f"/{bucket}", {name: value for name, value in headers.items() if value is not None})
+    assert_refused(reply, status, code)
+
+
+def test_the_date_may_stand_in_a_header_of_its_own(server, bucket):
+    now = email.utils.formatdate(time.time(), usegmt=True)
+    text = f"GET\n\n\n\nx-amz-date:{now}\n/{bucket}"
+    digest = hmac.new(harness.SECRET_KEY.encode(), text.encode(), hashlib.sha1).digest()
+    authorization = f"AWS {harness.ACCESS_KEY}:{base64.b64encode(digest).decode()}"
+    for date in ({}, {"date": "whatever"}):
+        reply = send(server, "GET", f"/{bucket}", {"x-amz-date": now, "authorization": authorization, **date})
+        assert reply.status == 200, reply.body
