@@ -123,7 +123,7 @@ mod tests {
             created_ms: 1,
             disabled,
             networks: Vec::new(),
-            quota: crate::Quota::default(),
+            quota: martlet_protocol::Quota::default(),
             rate: crate::Rate::default(),
         }
     }
