@@ -12,6 +12,8 @@
 //! * `encryption`: what a request says of keys, and what its reply says.
 //! * `consistency`: what a request asks of it, and what its reply rests on.
 //! * `token`: continuation tokens that nobody else can make.
+//! * `events`, `logging`: what others are told of requests: what became of objects, and who asked for
+//!   what; `watch` tells them.
 //! * [`S3Service`]: all of it together, ready for a connection.
 
 mod access;
@@ -23,14 +25,20 @@ pub mod decode;
 pub mod door;
 mod encryption;
 mod errors;
+mod events;
 mod if_range;
 mod lenient;
 mod lock;
+mod logging;
 mod missing;
 mod ops;
 mod service;
 mod tags;
 mod token;
+mod watch;
 
+pub use events::Outlet;
+pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
 pub use service::{Peer, S3Service, Tls};
 pub use token::TokenKey;
+pub use watch::Hearers;

@@ -37,8 +37,9 @@ mod xml;
 pub use config::DoorConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
-pub(crate) use reply::DETAIL;
 pub use reply::RequestId;
+pub(crate) use reply::{DETAIL, ErrorCode};
+pub(crate) use service::Tally;
 pub use service::{Door, GuardedBody};
 pub use table::{BodyKind, Operation, PathKind, TABLE};
 

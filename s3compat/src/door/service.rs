@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body::{Frame, SizeHint};
 use martlet_protocol::Clock;
 use martlet_protocol::http::{in_request, with_request};
@@ -23,7 +23,8 @@ use super::form::FormReply;
 use super::prepare::Gate;
 use super::reply::{Asked, Stamper};
 use super::table::Operation;
-use crate::auth::{Authenticator, Code, Keys, Refusal};
+use crate::auth::{Authenticator, Code, Identity, Keys, Mechanism, Refusal, Target};
+use crate::logging::Asker;
 
 /// Stands in front of the operations: see the [module](super). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -66,6 +67,11 @@ where
         Self { shared: Arc::new(shared), inner }
     }
 
+    /// What a request is aimed at, if that makes sense.
+    pub(crate) fn target_of(&self, uri: &Uri, headers: &HeaderMap) -> Option<Target> {
+        self.shared.gate.target(uri, headers).ok()
+    }
+
     /// Answers one request.
     pub async fn answer<B>(&self, request: Request<B>) -> Response<GuardedBody>
     where
@@ -82,7 +88,12 @@ where
             let refusal = Refusal::new(Code::SlowDown, "Please reduce your request rate.");
             let mut response = shared.stamper.refuse(&asked, &refusal);
             response.headers_mut().insert(RETRY_AFTER, shared.retry_after.clone());
-            return response.map(|body| GuardedBody { body, id: asked.id.header(), _permit: None });
+            return response.map(|body| GuardedBody {
+                body,
+                id: asked.id.header(),
+                tally: None,
+                _permit: None,
+            });
         };
         let id = asked.id.header();
         let method = request.method();
@@ -90,7 +101,7 @@ where
             Some(crossing) => shared.answer_preflight(&asked, crossing).await,
             None => self.answer_request(&asked, request).await,
         };
-        response.map(|body| GuardedBody { body, id, _permit: Some(permit) })
+        response.map(|body| GuardedBody { body, id, tally: None, _permit: Some(permit) })
     }
 
     async fn answer_request<B>(&self, asked: &Asked, request: Request<B>) -> Response<Body>
@@ -105,6 +116,7 @@ where
             Ok(mut request) => {
                 let form = request.extensions_mut().remove::<FormReply>();
                 let operation = request.extensions().get::<&'static Operation>().copied();
+                let asker = asker(request.extensions());
                 let answer = self.inner.clone().oneshot(request);
                 let Ok(mut response) = with_request(asked.id.header(), answer).await;
                 if let Some(form) = form {
@@ -114,6 +126,9 @@ where
                 // For whoever counts requests by what they asked for.
                 if let Some(operation) = operation {
                     response.extensions_mut().insert(operation);
+                }
+                if let Some(asker) = asker {
+                    response.extensions_mut().insert(asker);
                 }
                 response
             }
@@ -199,7 +214,30 @@ pub struct GuardedBody {
     body: Body,
     /// What is asked of nodes while it is sent is asked for this request.
     id: HeaderValue,
+    /// Who waits for its end.
+    tally: Option<Box<dyn Tally>>,
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Counts the bytes of a body. It is dropped when the body has been sent or given up.
+pub(crate) trait Tally: std::fmt::Debug + Send + Sync {
+    /// So many more were sent.
+    fn add(&mut self, bytes: usize);
+}
+
+impl GuardedBody {
+    /// From now on counted.
+    pub(crate) fn count_by(&mut self, tally: Box<dyn Tally>) {
+        self.tally = Some(tally);
+    }
+}
+
+/// Who asked, for whoever is told of the reply.
+fn asker(extensions: &Extensions) -> Option<Asker> {
+    let identity = extensions.get::<Identity>()?.clone();
+    // Forms are signed in a way of their own.
+    let mechanism = extensions.get::<Mechanism>().copied().unwrap_or(Mechanism::None);
+    Some(Asker { identity, mechanism })
 }
 
 impl http_body::Body for GuardedBody {
@@ -210,8 +248,14 @@ impl http_body::Body for GuardedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, s3s::StdError>>> {
-        let Self { body, id, .. } = &mut *self;
-        in_request(id, || Pin::new(body).poll_frame(context))
+        let Self { body, id, tally, .. } = &mut *self;
+        let polled = in_request(id, || Pin::new(body).poll_frame(context));
+        if let (Some(tally), Poll::Ready(Some(Ok(frame)))) = (tally, &polled)
+            && let Some(bytes) = frame.data_ref()
+        {
+            tally.add(bytes.len());
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

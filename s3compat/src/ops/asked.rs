@@ -107,6 +107,7 @@ fn add_time(context: &mut Context, now_ms: u64) {
 pub(super) fn add_requester(context: &mut Context, requester: &Requester) {
     match requester {
         Requester::Anonymous => context.add("aws:PrincipalType", "Anonymous"),
+        Requester::LogDelivery => context.add("aws:PrincipalType", "Service"),
         Requester::User(who) => {
             context.add("aws:PrincipalType", "User");
             context.add("aws:PrincipalAccount", &*who.account);
