@@ -78,7 +78,7 @@ def policy(client, source, target, prefix="log/", **changes):
         "Effect": "Allow",
         "Principal": {"Service": "logging.s3.amazonaws.com"},
         "Action": ["s3:PutObject"],
-        "Resource": f"arn:aws:s3:::{target}/{prefix}",
+        "Resource": f"arn:aws:s3:::{target}/{prefix or '*'}",
         "Condition": {"ArnLike": {"aws:SourceArn": f"arn:aws:s3:::{source}"},
                       "StringEquals": {"aws:SourceAccount": account(client, source)}},
         **changes,
