@@ -204,17 +204,14 @@ impl Head {
             let line_bytes = line.len() as u64;
             let (sum, message) = text.split_at(text.len().min(CHECKSUM_CHARS));
             let message = message.strip_prefix(b" ");
-            match message.filter(|message| checksum(message).as_bytes() == sum) {
-                Some(message) => {
-                    messages.push(Waiting { message: Bytes::copy_from_slice(message), line_bytes });
-                }
-                None => {
-                    self.counts.lose(1);
-                    match messages.last_mut() {
-                        Some(before) => before.line_bytes += line_bytes,
-                        None => self.pass(line_bytes),
-                    }
-                }
+            if let Some(message) = message.filter(|it| checksum(it).as_bytes() == sum) {
+                messages.push(Waiting { message: Bytes::copy_from_slice(message), line_bytes });
+                continue;
+            }
+            self.counts.lose(1);
+            match messages.last_mut() {
+                Some(before) => before.line_bytes += line_bytes,
+                None => self.pass(line_bytes),
             }
         }
         messages

@@ -28,7 +28,7 @@ const NAME_CHARS_MAX: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TargetSettings {
-    /// Each is POSTed there.
+    /// Each goes there in a POST.
     webhook: Option<String>,
     /// Each is a line there.
     queue_file: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! A target that messages are POSTed to. Any 2xx acknowledges; redirects are not followed.
+//! A target that gets each message in a POST. Any 2xx acknowledges; redirects are not followed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioExecutor;
 /// From connecting to the head of the reply.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where messages are POSTed to.
+/// Where messages go.
 #[derive(Debug)]
 pub(super) struct Webhook {
     address: Uri,
