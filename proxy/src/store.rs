@@ -176,6 +176,11 @@ impl ObjectStore {
         Self { shared: Arc::new(shared), bound: None }
     }
 
+    /// A bucket as it was found last, if it is remembered. Nobody is asked.
+    pub fn remembered_bucket(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.shared.buckets.get_old(name)
+    }
+
     /// Whether there is a master key to encrypt objects by.
     pub fn can_encrypt(&self) -> bool {
         self.shared.vault.seals()

@@ -13,6 +13,8 @@
 //! * `consistency`: what a request asks of it, and what its reply rests on.
 //! * `sts`: roles taken on for a while, and the tokens of those who did.
 //! * `token`: continuation tokens that nobody else can make.
+//! * `events`, `logging`: what others are told of requests: what became of objects, and who asked for
+//!   what; `watch` tells them.
 //! * [`S3Service`]: all of it together, ready for a connection.
 
 mod access;
@@ -24,21 +26,27 @@ pub mod decode;
 pub mod door;
 mod encryption;
 mod errors;
+mod events;
 mod if_range;
 mod lenient;
 mod limits;
 mod lock;
+mod logging;
 mod missing;
 mod ops;
 mod service;
 mod sts;
 mod tags;
 mod token;
+mod watch;
 
+pub use events::Outlet;
 pub use limits::Limited;
+pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
 pub use service::{Peer, S3Service, Tls};
 pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;
+pub use watch::Hearers;
 
 /// Refuses what can't be the policy of a user or of a role, with the reason.
 ///

@@ -30,6 +30,7 @@ use crate::ops::{
     BareTags, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules, UNNAMED_REGION,
 };
 use crate::token::TokenKey;
+use crate::watch::{Hearers, Watch};
 
 /// Bytes of an XML body: 10,000 parts with their checksums, or 1,000 keys of 1,024 bytes each of
 /// which had to be escaped, fit in.
@@ -64,6 +65,7 @@ impl Tls {
 #[derive(Clone, Debug)]
 pub struct S3Service {
     door: Door<Inner>,
+    watch: Watch,
 }
 
 impl S3Service {
@@ -78,18 +80,31 @@ impl S3Service {
     ) -> Self {
         let region = config.auth.regions.first().map_or(UNNAMED_REGION, String::as_str);
         let cors = Arc::new(SetRules(store.clone()));
+        let watch = Watch::new(store.clone(), region.into(), clock.clone());
         let inner = Inner::new(store, region, tokens, clock.clone());
-        Self { door: Door::new(config, clock, keys, Some(cors), inner) }
+        Self { door: Door::new(config, clock, keys, Some(cors), inner), watch }
+    }
+
+    /// The same, with others who are told of requests.
+    #[must_use]
+    pub fn hearing(mut self, hearers: Hearers) -> Self {
+        self.watch.hearers = hearers;
+        self
     }
 
     /// Answers one request. Dropping the future before its end gives the request up: nothing that
     /// was not acknowledged becomes visible.
-    pub async fn call<B>(&self, request: Request<B>) -> Response<GuardedBody>
+    pub async fn call<B>(&self, mut request: Request<B>) -> Response<GuardedBody>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
-        self.door.answer(request).await
+        let seen = self.watch.see(&self.door, &mut request);
+        let mut response = self.door.answer(request).await;
+        if let Some(seen) = seen {
+            self.watch.tell(seen, &mut response).await;
+        }
+        response
     }
 }
 
@@ -103,7 +118,8 @@ where
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<B>) -> Self::Future {
-        hyper::service::Service::call(&self.door, request)
+        let service = self.clone();
+        Box::pin(async move { Ok(service.call(request).await) })
     }
 }
 

@@ -5,19 +5,22 @@
 //! settings ─ flags, environment, file     folder ─ what is remembered, and that one process uses it
 //! listen, patient, linger, door ─ clients  measure, metrics ─ what is counted
 //! operator, tell, objects, policies, buckets, accounts, token ─ what operators may ask   workers, upkeep ─ background work
-//! logging, signals, clock, runtime
+//! hearers ─ who is told of requests: events, access_log     logging, signals, clock, runtime
 //! ```
 //!
 //! Nothing here knows which role is played; the roles ([`server`](crate::server) and its peers) know
 //! nothing of each other.
 
+pub(crate) mod access_log;
 pub(crate) mod accounts;
 pub(crate) mod buckets;
 pub(crate) mod certificate;
 pub(crate) mod clock;
 mod converse;
 pub(crate) mod door;
+pub(crate) mod events;
 pub(crate) mod folder;
+pub(crate) mod hearers;
 mod linger;
 pub(crate) mod listen;
 pub(crate) mod logging;

@@ -15,6 +15,7 @@ mod settings;
 use std::sync::Arc;
 
 use axum::Router;
+use martlet_protocol::Clock;
 use martlet_proxy::ObjectStore;
 use martlet_replicator::Foreground;
 use martlet_s3compat::S3Service;
@@ -28,9 +29,10 @@ use crate::failure::Failure;
 use crate::membership::Member;
 use crate::membership::status::Voice;
 use crate::process::folder::DataFolder;
+use crate::process::hearers::Audience;
 use crate::process::listen::{self, HEAD_BYTES_MAX, Limits, Port};
 use crate::process::measure::Measured;
-use crate::process::metrics::{Metrics, Requests};
+use crate::process::metrics::{AskHearers, Metrics, Requests};
 use crate::process::operator::{self as admin, Operator, Parts};
 use crate::process::signals::Signals;
 use crate::process::token::AdminToken;
@@ -49,7 +51,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let secret = settings.member.secret()?;
     let (access_key, root_secret) = settings.root()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
-    let member = Member::open(&settings.member, &secret, folder, None)?;
+    let member = Member::open(&settings.member, &secret, folder.clone(), None)?;
     let changes = member.keeper.changes();
     let cluster = cluster::of(&member, &member.keeper.rings(), &settings.door)?;
     let s3 = settings.door.listen().await?;
@@ -72,17 +74,30 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let root = (access_key, root_secret);
     let idle = settings.common.body_idle_timeout;
     let accounts = settings.door.accounts(&store)?;
-    let clock = member.clock.clone();
+    let clock: Arc<dyn Clock> = member.clock.clone();
+    let audience = Audience::open(&settings.door, &folder, &store, &clock)?;
     let door = settings.door.open(store.clone(), clock, root, accounts.clone(), idle);
+    let door = door.hearing(audience.hearers.clone());
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(member.clone().keep_up(stopped.clone()));
     let following = settings.door.clone();
     tasks.spawn(cluster::follow(store.clone(), member.clone(), following, changes, stopped));
     let routes = accounts::routes(accounts, store.clone(), access_key);
-    let running =
-        Running { settings: &settings, name, member, store, door, routes, operator, signals };
+    let figures = audience.figures();
+    let running = Running {
+        settings: &settings,
+        name,
+        member,
+        store,
+        door,
+        routes,
+        figures,
+        operator,
+        signals,
+    };
     let outcome = running.run(s3).await;
+    audience.stop().await;
     stop.send_replace(true);
     while tasks.join_next().await.is_some() {}
     answering.end().await;
@@ -98,13 +113,16 @@ struct Running<'a> {
     door: S3Service,
     /// Of tenants, users and keys.
     routes: Router,
+    /// Of those who are told of requests.
+    figures: AskHearers,
     operator: Arc<Operator>,
     signals: Signals,
 }
 
 impl Running<'_> {
     async fn run(self, port: Port) -> Result<(), Failure> {
-        let Self { settings, name, member, store, door, routes, operator, mut signals } = self;
+        let Self { settings, name, member, store, door, routes, figures, operator, mut signals } =
+            self;
         let address = listen::address_of(&port.listener)?;
         let requests = Arc::new(Requests::new());
         let foreground = Arc::new(Foreground::default());
@@ -115,6 +133,7 @@ impl Running<'_> {
             health: Arc::new(View(member.clone())),
             metrics: Metrics::default()
                 .with_requests(&requests)
+                .with_hearers(figures)
                 .with_nodes(Arc::new(move || nodes.nodes.figures())),
             routes: voice
                 .routes()

@@ -122,6 +122,7 @@ impl Running<'_> {
             health: Arc::new(store.nodes()),
             metrics: Metrics::default()
                 .with_requests(&requests)
+                .with_hearers(store.audience.figures())
                 .with_devices(store.ask_devices())
                 .with_workers(ask_workers.clone()),
             routes: tell::workers("server", ask_workers)

@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::policies::check_cpu;
 use crate::process::clock::SteadyClock;
 use crate::process::folder::DataFolder;
+use crate::process::hearers::Audience;
 use crate::process::metrics::{AskDevices, AskWorkers};
 use crate::process::operator::Operator;
 use crate::process::{accounts, vault, workers};
@@ -43,6 +44,8 @@ pub(crate) struct Store {
     pub(crate) door: S3Service,
     /// What operators may ask about tenants, users and keys.
     pub(crate) accounts: Router,
+    /// Who is told of requests.
+    pub(crate) audience: Audience,
     node: Arc<StorageNode>,
     absent: Arc<Absent>,
     index: Arc<Ring>,
@@ -94,11 +97,14 @@ impl Store {
             accounts.clone(),
             settings.common.body_idle_timeout,
         );
+        let audience = Audience::open(&settings.door, folder, &objects, &clock)?;
+        let door = door.hearing(audience.hearers.clone());
         let accounts = accounts::routes(accounts, objects.clone(), &credentials.access_key);
         Ok(Self {
             objects,
             door,
             accounts,
+            audience,
             node,
             absent,
             index,
@@ -172,8 +178,9 @@ impl Store {
         Ok(runner)
     }
 
-    /// Closes the devices in good order.
+    /// Writes down what others were to be told, and closes the devices in good order.
     pub(crate) async fn close(self) -> Result<(), Failure> {
+        self.audience.stop().await;
         self.node.shutdown().await.map_err(|error| {
             Failure::refused(format!("a device could not be closed in good order: {error}"))
         })

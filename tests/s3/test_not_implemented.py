@@ -6,7 +6,7 @@ from harness import wire
 from helpers import get, refused
 
 BUCKET_RESOURCES = [
-    "accelerate", "analytics", "intelligent-tiering", "inventory", "logging", "metrics", "notification",
+    "accelerate", "analytics", "intelligent-tiering", "inventory", "metrics",
     "replication", "website",
 ]
 # What they say can be read, and is always the same.

@@ -36,7 +36,7 @@ impl BucketCache {
     }
 
     /// A bucket that was looked up once, however long ago.
-    pub(super) fn get_old(&self, name: &str) -> Option<Arc<Bucket>> {
+    pub(crate) fn get_old(&self, name: &str) -> Option<Arc<Bucket>> {
         self.known.read().get(name).map(|(_, bucket, _)| bucket.clone())
     }
 

@@ -25,8 +25,8 @@ fn exceeded<T>(outcome: Result<T>) -> Option<Exceeded> {
     }
 }
 
-fn over(whose: Whose, excess: Excess) -> Option<Exceeded> {
-    Some(Exceeded { whose, excess })
+fn over(whose: Whose, excess: Excess) -> Exceeded {
+    Exceeded { whose, excess }
 }
 
 async fn limit(store: &ObjectStore, bucket: &str, bytes: Option<u64>, objects: Option<u64>) {
@@ -85,11 +85,11 @@ async fn a_write_that_would_pass_the_quota_is_refused_before_its_body_is_touched
     });
     let incoming = Incoming { bytes: bytes.boxed(), ..body(pattern(401, 1)) };
     let refused = exceeded(put_in(&store, "b", "c", incoming).await);
-    assert_eq!(refused, over(Whose::Bucket, Excess::Bytes(1000)));
+    assert_eq!(refused, Some(over(Whose::Bucket, Excess::Bytes(1000))));
     assert!(!is_touched.load(Ordering::Relaxed));
     put(&store, "c", 400).await.unwrap();
     let copied = store.copy("b", "d", copy_of("a")).await;
-    assert_eq!(exceeded(copied), over(Whose::Bucket, Excess::Bytes(1000)));
+    assert_eq!(exceeded(copied), Some(over(Whose::Bucket, Excess::Bytes(1000))));
     assert!(exceeded(put(&store, "a", 1).await).is_some(), "it replaces more, and is refused");
     limit(&store, "b", None, None).await;
     put(&store, "d", 5000).await.unwrap();
@@ -116,7 +116,7 @@ async fn what_fails_is_given_back() {
         assert!(matches!(put_in(&store, "b", "a", wrong).await, Err(Error::BadDigest)));
     }
     put(&store, "a", 1000).await.unwrap();
-    assert_eq!(exceeded(put(&store, "e", 0).await), over(Whose::Bucket, Excess::Objects(1)));
+    assert_eq!(exceeded(put(&store, "e", 0).await), Some(over(Whose::Bucket, Excess::Objects(1))));
 }
 
 #[tokio::test]
@@ -144,13 +144,13 @@ async fn versions_count_and_so_do_parts_once() {
     let upload = store.create_upload("b", "u", new).await.unwrap().id;
     let part = store.upload_part("b", "u", upload, 1, body(pattern(700, 1))).await.unwrap();
     let more = store.upload_part("b", "u", upload, 2, body(pattern(101, 1))).await;
-    assert_eq!(exceeded(more), over(Whose::Bucket, Excess::Bytes(1000)));
+    assert_eq!(exceeded(more), Some(over(Whose::Bucket, Excess::Bytes(1000))));
     assert_eq!(count(&store, "b").await, Usage { bytes: 900, objects: 2 });
     let named = NamedPart { number: 1, etag: part.etag.to_string(), checksums: Vec::new() };
     let complete = CompleteUpload { parts: vec![named], ..CompleteUpload::default() };
     limit(&store, "b", Some(100), Some(2)).await;
     let full = store.complete_upload("b", "u", upload, complete.clone()).await;
-    assert_eq!(exceeded(full), over(Whose::Bucket, Excess::Objects(2)));
+    assert_eq!(exceeded(full), Some(over(Whose::Bucket, Excess::Objects(2))));
     limit(&store, "b", Some(100), Some(3)).await;
     store.complete_upload("b", "u", upload, complete).await.unwrap();
     assert_eq!(count(&store, "b").await, Usage { bytes: 900, objects: 3 });
@@ -195,7 +195,7 @@ async fn a_tenants_quota_is_over_its_buckets_and_in_force_within_a_second() {
     a_while().await;
     put_in(&store, "c", "a", body(pattern(400, 1))).await.unwrap();
     let refused = exceeded(put_in(&store, "c", "d", body(pattern(1, 1))).await);
-    assert_eq!(refused, over(Whose::Tenant, Excess::Bytes(1000)));
+    assert_eq!(refused, Some(over(Whose::Tenant, Excess::Bytes(1000))));
     put_in(&store, "others", "a", body(pattern(9000, 1))).await.unwrap();
     desk.change_quota("t", |quota| *quota = Quota::default()).await.unwrap();
     a_while().await;
@@ -223,7 +223,7 @@ async fn without_a_quorum_of_accounts_the_last_quota_stays() {
     put(&store, "a", 1).await.unwrap();
     is_out.store(true, Ordering::Relaxed);
     a_while().await;
-    assert_eq!(exceeded(put(&store, "c", 1).await), over(Whose::Tenant, Excess::Objects(1)));
+    assert_eq!(exceeded(put(&store, "c", 1).await), Some(over(Whose::Tenant, Excess::Objects(1))));
 }
 
 #[tokio::test]

@@ -79,9 +79,9 @@ impl Grantee {
     fn is(&self, requester: &Requester) -> bool {
         match self {
             Self::Canonical(id) => requester.owns(id),
-            Self::AllUsers => true,
+            Self::AllUsers => *requester != Requester::LogDelivery,
             Self::AuthenticatedUsers => matches!(requester, Requester::User(_)),
-            Self::LogDelivery => false,
+            Self::LogDelivery => *requester == Requester::LogDelivery,
         }
     }
 }

@@ -14,7 +14,12 @@ pub(super) struct Condition {
 }
 
 /// Keys that S3 takes for a limit on who may ask, where they are compared with fixed values.
-const LIMITING: [&str; 2] = ["aws:userid", "s3:x-amz-server-side-encryption-aws-kms-key-id"];
+const LIMITING: [&str; 4] = [
+    "aws:SourceAccount",
+    "aws:SourceArn",
+    "aws:userid",
+    "s3:x-amz-server-side-encryption-aws-kms-key-id",
+];
 
 impl Condition {
     /// Reads the element `Condition` of a statement.

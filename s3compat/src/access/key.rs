@@ -62,6 +62,8 @@ pub(super) static KEYS: &[Row] = {
         row("aws:PrincipalType", Text, Request),
         row("aws:Referer", Text, Header("referer")),
         row("aws:SecureTransport", Flag, Request),
+        row("aws:SourceAccount", Text, Request),
+        row("aws:SourceArn", Arn, Request),
         row("aws:SourceIp", Address, Request),
         row("aws:UserAgent", Text, Header("user-agent")),
         row("aws:userid", Text, Request),

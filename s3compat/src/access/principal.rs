@@ -22,7 +22,12 @@ pub(crate) enum Requester {
     Anonymous,
     /// An account, or a user of one.
     User(Arc<Who>),
+    /// The store itself, when it delivers the access logs of buckets.
+    LogDelivery,
 }
+
+/// What policies call the service that delivers access logs.
+const LOG_DELIVERY: &str = "logging.s3.amazonaws.com";
 
 impl Requester {
     /// The one user of the account `name`.
@@ -34,7 +39,7 @@ impl Requester {
     /// Whether its role lets it do this, whatever else does.
     pub(crate) fn has_role_for(&self, action: Action) -> bool {
         match self {
-            Self::Anonymous => true,
+            Self::Anonymous | Self::LogDelivery => true,
             Self::User(who) => role_allows(who.role, action),
         }
     }
@@ -42,7 +47,7 @@ impl Requester {
     /// Whether its role leaves it all that its account may.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
-            Self::Anonymous => true,
+            Self::Anonymous | Self::LogDelivery => true,
             Self::User(who) => {
                 who.role == Role::Admin && who.own.is_none() && who.session.is_none()
             }
@@ -70,7 +75,7 @@ impl Requester {
     /// Whether what this owner has is its own to use: root's is everything.
     pub(crate) fn owns(&self, owner: &str) -> bool {
         match self {
-            Self::Anonymous => false,
+            Self::Anonymous | Self::LogDelivery => false,
             Self::User(who) => *who.canonical_id == *owner || who.is_root(),
         }
     }
@@ -78,7 +83,7 @@ impl Requester {
     /// Its ARN; anonymous has none.
     pub(crate) fn arn(&self) -> Option<String> {
         match self {
-            Self::Anonymous => None,
+            Self::Anonymous | Self::LogDelivery => None,
             Self::User(who) => Some(who.arn()),
         }
     }
@@ -103,6 +108,7 @@ enum Principal {
         session: Option<String>,
     },
     Canonical(String),
+    Service(String),
 }
 
 /// Characters of a name.
@@ -121,7 +127,9 @@ impl Principals {
                 let principal = match kind.as_str() {
                     "AWS" => Principal::parse(text),
                     "CanonicalUser" => is_name(text).then(|| Principal::Canonical(text.to_owned())),
-                    // Services and federations: nobody comes as one here.
+                    // Of services only one comes; a policy may name others.
+                    "Service" => is_service(text).then(|| Principal::Service(text.to_owned())),
+                    // Federations: nobody comes as one here.
                     _ => None,
                 };
                 principals.push(principal.ok_or_else(wrong)?);
@@ -192,7 +200,14 @@ impl Principal {
     }
 
     fn is(&self, requester: &Requester) -> bool {
-        let Requester::User(who) = requester else { return *self == Self::Everyone };
+        let who = match requester {
+            Requester::User(who) => who,
+            Requester::Anonymous => return *self == Self::Everyone,
+            // Everyone is everyone who asks: a service is named, or not meant.
+            Requester::LogDelivery => {
+                return matches!(self, Self::Service(name) if name == LOG_DELIVERY);
+            }
+        };
         let is_its = |named: &String| **named == *who.account || **named == *who.canonical_id;
         match self {
             Self::Everyone => true,
@@ -208,6 +223,7 @@ impl Principal {
                     && session.as_ref().is_none_or(|session| **session == *it.name)
             }),
             Self::Canonical(id) => **id == *who.canonical_id,
+            Self::Service(_) => false,
         }
     }
 }
@@ -237,6 +253,10 @@ fn role_allows(role: Role, action: Action) -> bool {
         Role::ReadWrite => is_reading() || is_writing(),
         Role::ReadOnly => is_reading(),
     }
+}
+
+fn is_service(text: &str) -> bool {
+    is_name(text) && text.contains(".amazonaws.com")
 }
 
 fn is_name(text: &str) -> bool {
@@ -308,6 +328,16 @@ mod tests {
     }
 
     #[test]
+    fn the_service_that_delivers_logs_is_named_or_not_meant() {
+        let means = |text: &str| parse(text).unwrap().name(&Requester::LogDelivery);
+        assert!(means(r#"{"Service": "logging.s3.amazonaws.com"}"#));
+        assert!(means(r#"{"Service": ["x.amazonaws.com", "logging.s3.amazonaws.com"]}"#));
+        assert!(!means(r#"{"Service": "logging.s3.amazonaws.comx"}"#));
+        assert!(!means(r#""*""#) && !means(r#"{"AWS": "*"}"#));
+        assert!(!names(r#"{"Service": "logging.s3.amazonaws.com"}"#, "alice"));
+    }
+
+    #[test]
     fn roles_leave_what_their_names_say() {
         let allows = |role, action| role_allows(role, action);
         for action in Action::ALL {
@@ -350,7 +380,8 @@ mod tests {
             r#"{"AWS": "arn:aws:sts::alice:assumed-role/r"}"#,
             r#"{"AWS": "arn:aws:s3:::bucket"}"#,
             r#"{"AWS": "a*"}"#,
-            r#"{"Service": "s3.amazonaws.com"}"#,
+            r#"{"Service": "*"}"#,
+            r#"{"Service": "logging"}"#,
             r#"{"Federated": "x"}"#,
             r#"{"CanonicalUser": "*"}"#,
         ] {

@@ -62,6 +62,7 @@ const KNOWN: &[&str] = &[
     "x-amz-server-side-encryption-customer-algorithm",
     "x-amz-server-side-encryption-customer-key",
     "x-amz-server-side-encryption-customer-key-md5",
+    "x-amz-skip-destination-validation",
     "x-amz-source-expected-bucket-owner",
     "x-amz-storage-class",
     "x-amz-tagging",

@@ -40,7 +40,8 @@ pub use config::DoorConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
 pub use reply::RequestId;
-pub(crate) use reply::{DETAIL, QUOTA_DETAIL, push_element};
+pub(crate) use reply::{DETAIL, ErrorCode, QUOTA_DETAIL, push_element};
+pub(crate) use service::Tally;
 pub use service::{Door, GuardedBody};
 pub use table::{BodyKind, Operation, PathKind, TABLE};
 

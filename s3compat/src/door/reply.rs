@@ -23,6 +23,10 @@ pub(crate) const QUOTA_DETAIL: &str = "ExceededQuota=";
 const XML: HeaderValue = HeaderValue::from_static("application/xml");
 const END: &[u8] = b"</Error>";
 
+/// The code of an error, among the extensions of its reply.
+#[derive(Clone, Debug)]
+pub(crate) struct ErrorCode(pub(crate) Box<str>);
+
 /// Names one request, in its reply and in logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
@@ -95,6 +99,9 @@ impl Stamper {
     /// Puts the ids on a reply, and into its document if it is an error.
     pub(super) fn complete(&self, asked: &Asked, mut response: Response<Body>) -> Response<Body> {
         let status = response.status();
+        if status.is_client_error() || status.is_server_error() {
+            note_code(&mut response);
+        }
         if asked.is_head || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED {
             if !status.is_success() {
                 *response.body_mut() = Body::empty();
@@ -153,6 +160,16 @@ impl Stamper {
         headers.insert(CONTENT_TYPE, XML);
         headers.remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(Bytes::from(document));
+    }
+}
+
+/// Keeps the code of an error's document, for whoever is told of the reply.
+fn note_code(response: &mut Response<Body>) {
+    let Some(document) = response.body().bytes() else { return };
+    let Ok(document) = std::str::from_utf8(&document) else { return };
+    let code = document.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    if let Some((code, _)) = code {
+        response.extensions_mut().insert(ErrorCode(code.into()));
     }
 }
 

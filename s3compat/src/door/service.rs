@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body::{Frame, SizeHint};
 use martlet_protocol::Clock;
 use martlet_protocol::http::{in_request, with_request};
@@ -24,10 +24,11 @@ use super::form::FormReply;
 use super::prepare::Gate;
 use super::reply::{Asked, DETAIL, QUOTA_DETAIL, Stamper};
 use super::table::Operation;
-use crate::auth::{Authenticator, Code, Identity, Keys, Refusal};
+use crate::auth::{Authenticator, Code, Identity, Keys, Mechanism, Refusal, Target};
 use crate::limits::Limited;
 use crate::limits::body::metered;
 use crate::limits::turns::{Turn, Turns};
+use crate::logging::Asker;
 
 /// Stands in front of the operations: see the [module](super). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -70,6 +71,11 @@ where
         Self { shared: Arc::new(shared), inner }
     }
 
+    /// What a request is aimed at, if that makes sense.
+    pub(crate) fn target_of(&self, uri: &Uri, headers: &HeaderMap) -> Option<Target> {
+        self.shared.gate.target(uri, headers).ok()
+    }
+
     /// Answers one request.
     pub async fn answer<B>(&self, request: Request<B>) -> Response<GuardedBody>
     where
@@ -85,7 +91,13 @@ where
         let id = asked.id.header();
         let Some(permit) = shared.turns.take() else {
             let response = shared.slow_down(&asked, Limited::Overload, None);
-            return response.map(|body| GuardedBody { body, id, turn: None, _permit: None });
+            return response.map(|body| GuardedBody {
+                body,
+                id,
+                turn: None,
+                tally: None,
+                _permit: None,
+            });
         };
         let mut turn = None;
         let method = request.method();
@@ -93,7 +105,7 @@ where
             Some(crossing) => shared.answer_preflight(&asked, crossing).await,
             None => self.answer_request(&asked, request, &mut turn).await,
         };
-        response.map(|body| GuardedBody { body, id, turn, _permit: Some(permit) })
+        response.map(|body| GuardedBody { body, id, turn, tally: None, _permit: Some(permit) })
     }
 
     /// Answers a request that has a turn, and says whose turn it was.
@@ -144,6 +156,7 @@ where
         let mut request = request.map(|body| metered(body, turn.meters()));
         let form = request.extensions_mut().remove::<FormReply>();
         let operation = request.extensions().get::<&'static Operation>().copied();
+        let asker = asker(request.extensions());
         let answer = self.inner.clone().oneshot(request);
         let Ok(mut response) = with_request(asked.id.header(), answer).await;
         if let Some(form) = form {
@@ -154,6 +167,9 @@ where
         // For whoever counts requests by what they asked for.
         if let Some(operation) = operation {
             response.extensions_mut().insert(operation);
+        }
+        if let Some(asker) = asker {
+            response.extensions_mut().insert(asker);
         }
         if is_over_quota {
             response.extensions_mut().insert(Limited::Quota);
@@ -260,7 +276,30 @@ pub struct GuardedBody {
     id: HeaderValue,
     /// Whose request it is.
     turn: Option<Turn>,
+    /// Who waits for its end.
+    tally: Option<Box<dyn Tally>>,
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Counts the bytes of a body. It is dropped when the body has been sent or given up.
+pub(crate) trait Tally: std::fmt::Debug + Send + Sync {
+    /// So many more were sent.
+    fn add(&mut self, bytes: usize);
+}
+
+impl GuardedBody {
+    /// From now on counted.
+    pub(crate) fn count_by(&mut self, tally: Box<dyn Tally>) {
+        self.tally = Some(tally);
+    }
+}
+
+/// Who asked, for whoever is told of the reply.
+fn asker(extensions: &Extensions) -> Option<Asker> {
+    let identity = extensions.get::<Identity>()?.clone();
+    // Forms are signed in a way of their own.
+    let mechanism = extensions.get::<Mechanism>().copied().unwrap_or(Mechanism::None);
+    Some(Asker { identity, mechanism })
 }
 
 impl http_body::Body for GuardedBody {
@@ -271,10 +310,17 @@ impl http_body::Body for GuardedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, s3s::StdError>>> {
-        let Self { body, id, turn, .. } = &mut *self;
+        let Self { body, id, turn, tally, .. } = &mut *self;
         let polled = in_request(id, || Pin::new(body).poll_frame(context));
-        if let (Poll::Ready(Some(Ok(frame))), Some(turn)) = (&polled, turn) {
-            turn.meters().spend(frame.data_ref().map_or(0, |data| data.len() as u64));
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(bytes) = frame.data_ref()
+        {
+            if let Some(turn) = turn {
+                turn.meters().spend(bytes.len() as u64);
+            }
+            if let Some(tally) = tally {
+                tally.add(bytes.len());
+            }
         }
         polled
     }

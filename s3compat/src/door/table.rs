@@ -188,6 +188,13 @@ pub static TABLE: &[Operation] = {
             xml(KIB * KIB),
         ),
         row("DeleteBucketLifecycle", "DELETE", Bucket, &["lifecycle"], &[]),
+        row("GetBucketLogging", "GET", Bucket, &["logging"], &[]),
+        with_body(row("PutBucketLogging", "PUT", Bucket, &["logging"], &[]), xml(64 * KIB)),
+        row("GetBucketNotificationConfiguration", "GET", Bucket, &["notification"], &[]),
+        with_body(
+            row("PutBucketNotificationConfiguration", "PUT", Bucket, &["notification"], &[]),
+            xml(256 * KIB),
+        ),
         row("GetObjectLockConfiguration", "GET", Bucket, &["object-lock"], &[]),
         with_body(
             row("PutObjectLockConfiguration", "PUT", Bucket, &["object-lock"], &[]),

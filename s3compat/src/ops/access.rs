@@ -160,7 +160,7 @@ impl Expected {
         let is_own = |who: &Who| *who.canonical_id == *owner && is_text(expected, &who.account);
         let is_met = match requester {
             _ if is_text(expected, owner) => true,
-            Requester::Anonymous => false,
+            Requester::Anonymous | Requester::LogDelivery => false,
             Requester::User(who) => is_own(who),
         };
         if is_met { Ok(()) } else { Err(denied()) }

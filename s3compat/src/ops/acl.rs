@@ -20,28 +20,48 @@ mod wanted;
 
 use martlet_protocol::entry::{Marks, Object};
 use martlet_protocol::{Setting, Settings};
-use martlet_proxy::{Error, ReadConditions, Selection};
+use martlet_proxy::{Error, ReadConditions, Selection, Session};
 use s3s::dto::{
     GetBucketAclInput, GetBucketAclOutput, GetObjectAclInput, GetObjectAclOutput,
-    PutBucketAclInput, PutBucketAclOutput, PutObjectAclInput, PutObjectAclOutput,
+    Grant as WireGrant, PutBucketAclInput, PutBucketAclOutput, PutObjectAclInput,
+    PutObjectAclOutput,
 };
 use s3s::{S3Request, S3Response, S3Result};
 
 pub(super) use self::asked::GRANTS;
 pub(super) use self::control::{Control, Ownership, bucket_has_list};
+pub(super) use self::fresh::mark;
 pub(super) use self::names::Owners;
 
 use self::asked::Asked;
 use self::control::not_supported;
-use self::fresh::mark;
 use self::wanted::Wanted;
 use super::access::denied;
 use super::guard::list_of;
 use super::rights::Rights;
 use super::versions::named;
 use super::{Operations, lenient};
-use crate::access::Acl;
+use crate::access::{Acl, GRANTS_MAX, Grant};
 use crate::errors::s3_error;
+use crate::events::{Event, Happened};
+
+/// Grants that stand outside of a list, with everybody in them known. `known` need not be looked up.
+pub(super) async fn resolve_grants(
+    store: &Session,
+    given: Vec<WireGrant>,
+    known: &str,
+) -> S3Result<Vec<Grant>> {
+    if given.len() > GRANTS_MAX {
+        return Err(asked::malformed());
+    }
+    let mut grants = Vec::with_capacity(given.len());
+    for grant in given {
+        let (named, permission) = asked::granted(grant).ok_or_else(asked::malformed)?;
+        let grantee = names::resolve(store, named, &[known]).await?;
+        grants.push(Grant { grantee, permission });
+    }
+    Ok(grants)
+}
 
 impl Operations {
     /// The owners of what is in a bucket.
@@ -140,7 +160,9 @@ impl Operations {
             Ok(())
         };
         let changed = self.store.change_marks(&input.bucket, name, put).await;
-        changed.map_err(s3_error)?;
-        Ok(S3Response::new(PutObjectAclOutput::default()))
+        let written = changed.map_err(s3_error)?;
+        let mut response = S3Response::new(PutObjectAclOutput::default());
+        response.extensions.insert(Happened::wrote(Event::AclPut, &input.key, &written));
+        Ok(response)
     }
 }

@@ -107,6 +107,7 @@ pub(crate) fn add_time(context: &mut Context, now_ms: u64) {
 pub(crate) fn add_requester(context: &mut Context, requester: &Requester) {
     match requester {
         Requester::Anonymous => context.add("aws:PrincipalType", "Anonymous"),
+        Requester::LogDelivery => context.add("aws:PrincipalType", "Service"),
         Requester::User(who) => {
             let kind = if who.session.is_some() { "AssumedRole" } else { "User" };
             context.add("aws:PrincipalType", kind);

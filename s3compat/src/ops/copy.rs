@@ -20,6 +20,7 @@ use crate::attributes::{
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::encryption::Encryption;
 use crate::errors::s3_error;
+use crate::events::{Event, Happened};
 use crate::lock;
 
 impl Operations {
@@ -69,7 +70,9 @@ impl Operations {
         let mut headers = stamp_headers(token);
         let place = (input.bucket.as_str(), input.key.as_str());
         self.tell_expiration(&mut headers, place, &written.object).await;
-        Ok(S3Response::with_headers(output, headers))
+        let mut response = S3Response::with_headers(output, headers);
+        response.extensions.insert(Happened::wrote(Event::Copy, &input.key, &written));
+        Ok(response)
     }
 }
 

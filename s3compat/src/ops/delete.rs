@@ -17,6 +17,7 @@ use super::versions::named;
 use super::{Operations, lenient};
 use crate::attributes::stamp_headers;
 use crate::errors::s3_error;
+use crate::events::{Happened, Happening};
 
 /// Deletes of one request under way at a time: enough to share syncs, few enough to share the
 /// node with others.
@@ -53,6 +54,8 @@ impl Operations {
             let token = self.store.token(&input.bucket, &input.key, stamp);
             response.headers = stamp_headers(token);
         }
+        let is_named = input.version_id.is_some();
+        response.extensions.insert(Happened::deleted(&input.key, is_named, &deleted));
         Ok(response)
     }
 
@@ -76,7 +79,12 @@ impl Operations {
             .map(|object| self.delete_named((rights, bypass), &bucket, object))
             .buffered(CONCURRENT_DELETES);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+        let mut happened = Happened::default();
         while let Some((object, outcome)) = outcomes.next().await {
+            if let Ok(outcome) = &outcome {
+                let is_named = object.version_id.is_some();
+                happened.0.extend(Happening::deleted(&object.key, is_named, outcome));
+            }
             match outcome {
                 Ok(_) if quiet => {}
                 Ok(outcome) => deleted.push(wire_deleted(object, &outcome)),
@@ -88,11 +96,13 @@ impl Operations {
                 }),
             }
         }
-        Ok(S3Response::new(DeleteObjectsOutput {
+        let mut response = S3Response::new(DeleteObjectsOutput {
             deleted: Some(deleted),
             errors: Some(errors),
             request_charged: None,
-        }))
+        });
+        response.extensions.insert(happened);
+        Ok(response)
     }
 
     async fn delete_named(

@@ -19,7 +19,9 @@ mod guard;
 mod lifecycle;
 mod list;
 mod lock;
+mod logging;
 mod multipart;
+mod notification;
 mod outgoing;
 mod ownership;
 mod parts;
@@ -46,6 +48,8 @@ pub(crate) use access::{ByPolicy, NoSecrets};
 pub(crate) use asked::{add_extensions, add_requester, add_time};
 pub(crate) use buckets::UNNAMED_REGION;
 pub(crate) use cors::SetRules;
+pub(crate) use logging::{mark_log, may_deliver};
+pub(crate) use notification::{Announced, Targets, target_of};
 
 use crate::auth::Identity;
 use crate::lenient::Lenient;
@@ -164,6 +168,8 @@ operations! {
     get_bucket_encryption: GetBucketEncryptionInput => GetBucketEncryptionOutput,
     get_bucket_lifecycle_configuration: GetBucketLifecycleConfigurationInput => GetBucketLifecycleConfigurationOutput,
     get_bucket_location: GetBucketLocationInput => GetBucketLocationOutput,
+    get_bucket_logging: GetBucketLoggingInput => GetBucketLoggingOutput,
+    get_bucket_notification_configuration: GetBucketNotificationConfigurationInput => GetBucketNotificationConfigurationOutput,
     get_bucket_ownership_controls: GetBucketOwnershipControlsInput => GetBucketOwnershipControlsOutput,
     get_bucket_request_payment: GetBucketRequestPaymentInput => GetBucketRequestPaymentOutput,
     get_bucket_tagging: GetBucketTaggingInput => GetBucketTaggingOutput,
@@ -190,6 +196,8 @@ operations! {
     put_bucket_cors: PutBucketCorsInput => PutBucketCorsOutput,
     put_bucket_encryption: PutBucketEncryptionInput => PutBucketEncryptionOutput,
     put_bucket_lifecycle_configuration: PutBucketLifecycleConfigurationInput => PutBucketLifecycleConfigurationOutput,
+    put_bucket_logging: PutBucketLoggingInput => PutBucketLoggingOutput,
+    put_bucket_notification_configuration: PutBucketNotificationConfigurationInput => PutBucketNotificationConfigurationOutput,
     put_bucket_ownership_controls: PutBucketOwnershipControlsInput => PutBucketOwnershipControlsOutput,
     put_bucket_tagging: PutBucketTaggingInput => PutBucketTaggingOutput,
     put_bucket_policy: PutBucketPolicyInput => PutBucketPolicyOutput,

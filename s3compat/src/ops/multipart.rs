@@ -19,6 +19,7 @@ use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
 use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
+use crate::events::{Event, Happened};
 use crate::lock;
 
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -76,6 +77,7 @@ impl Operations {
         let object = &written.object;
         let mut headers = stamp_headers(token);
         self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
+        let happened = Happened::wrote(Event::CompleteMultipartUpload, &input.key, &written);
         let mut output = CompleteMultipartUploadOutput {
             location: Some(location(&request.headers, &input.bucket, &input.key)),
             bucket: Some(input.bucket),
@@ -86,7 +88,9 @@ impl Operations {
             ..Default::default()
         };
         set_checksums!(output, &object.checksums, object.etag);
-        Ok(S3Response::with_headers(output, headers))
+        let mut response = S3Response::with_headers(output, headers);
+        response.extensions.insert(happened);
+        Ok(response)
     }
 
     pub(super) async fn abort_multipart_upload(

@@ -176,7 +176,9 @@ impl Standing {
         gives_away: bool,
     ) -> &'a str {
         match (requester, self.control.ownership) {
-            (Requester::Anonymous, _) | (_, Ownership::Enforced) => &self.owner,
+            (Requester::Anonymous | Requester::LogDelivery, _) | (_, Ownership::Enforced) => {
+                &self.owner
+            }
             (_, Ownership::Preferred) if gives_away => &self.owner,
             (Requester::User(_), _) if self.is_owner => &self.owner,
             (Requester::User(who), _) => &who.canonical_id,

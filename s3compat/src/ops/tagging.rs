@@ -11,6 +11,7 @@ use super::versions::named;
 use super::{Operations, lenient};
 use crate::attributes::{stamp_headers, wire_version};
 use crate::errors::s3_error;
+use crate::events::{Event, Happened};
 use crate::tags;
 
 impl Operations {
@@ -44,10 +45,10 @@ impl Operations {
         let written = self.store.set_tags(&input.bucket, name, tags).await;
         let written = written.map_err(s3_error)?;
         let output = PutObjectTaggingOutput { version_id: wire_version(&written.object) };
-        Ok(S3Response::with_headers(
-            output,
-            stamp_headers(self.store.token(&input.bucket, &input.key, written.stamp)),
-        ))
+        let token = self.store.token(&input.bucket, &input.key, written.stamp);
+        let mut response = S3Response::with_headers(output, stamp_headers(token));
+        response.extensions.insert(Happened::wrote(Event::TaggingPut, &input.key, &written));
+        Ok(response)
     }
 
     pub(super) async fn delete_object_tagging(
@@ -60,9 +61,9 @@ impl Operations {
         let written = self.store.set_tags(&input.bucket, name, Vec::new()).await;
         let written = written.map_err(s3_error)?;
         let output = DeleteObjectTaggingOutput { version_id: wire_version(&written.object) };
-        Ok(S3Response::with_headers(
-            output,
-            stamp_headers(self.store.token(&input.bucket, &input.key, written.stamp)),
-        ))
+        let token = self.store.token(&input.bucket, &input.key, written.stamp);
+        let mut response = S3Response::with_headers(output, stamp_headers(token));
+        response.extensions.insert(Happened::wrote(Event::TaggingDelete, &input.key, &written));
+        Ok(response)
     }
 }

@@ -15,7 +15,9 @@ use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
 use crate::checksums::{self, set_checksums, wire_kind};
 use crate::decode::BodyFacts;
+use crate::door::Operation;
 use crate::errors::s3_error;
+use crate::events::{Event, Happened};
 use crate::lock;
 
 impl Operations {
@@ -49,7 +51,12 @@ impl Operations {
         set_checksums!(output, &object.checksums, object.etag);
         let mut headers = stamp_headers(token);
         self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
-        Ok(S3Response::with_headers(output, headers))
+        let operation = request.extensions.get::<&'static Operation>();
+        let is_form = operation.is_some_and(|row| row.name == "PostObject");
+        let event = if is_form { Event::Post } else { Event::Put };
+        let mut response = S3Response::with_headers(output, headers);
+        response.extensions.insert(Happened::wrote(event, &input.key, &written));
+        Ok(response)
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod devices;
 mod figures;
+mod hearers;
 mod nodes;
 mod requests;
 
@@ -16,6 +17,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use self::devices::{Devices, Workers};
+pub(crate) use self::hearers::{HearerFigures, TargetFigures};
 pub(crate) use self::nodes::NodeFigures;
 use self::nodes::Nodes;
 pub(crate) use self::requests::{Labels, Requests};
@@ -26,6 +28,8 @@ pub(crate) type AskDevices = Arc<dyn Fn() -> Vec<DeviceMetrics> + Send + Sync>;
 pub(crate) type AskWorkers = Arc<dyn Fn() -> Vec<WorkerStatus> + Send + Sync>;
 /// Asks how calls of other nodes went.
 pub(crate) type AskNodes = Arc<dyn Fn() -> Vec<NodeFigures> + Send + Sync>;
+/// Asks how those fare who are told of requests.
+pub(crate) type AskHearers = Arc<dyn Fn() -> HearerFigures + Send + Sync>;
 
 /// Everything that `/metrics` tells.
 pub(crate) struct Metrics(Registry);
@@ -59,6 +63,13 @@ impl Metrics {
     /// And calls of other nodes.
     pub(crate) fn with_nodes(mut self, nodes: AskNodes) -> Self {
         self.0.register_collector(Box::new(Nodes(nodes)));
+        self
+    }
+
+    /// And those who are told of requests.
+    pub(crate) fn with_hearers(mut self, hearers: AskHearers) -> Self {
+        self.0.register_collector(Box::new(hearers::Logs(hearers.clone())));
+        self.0.register_collector(Box::new(hearers::Targets(hearers)));
         self
     }
 
@@ -121,6 +132,21 @@ mod tests {
             "martlet_device_hints{device=\"d3\"} 7",
             "martlet_device_term{device=\"d3\"} 14",
             "martlet_device_joined{device=\"d3\"} 6",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn figures_of_those_who_are_told_of_requests_are_told() {
+        let target = TargetFigures { name: "hook".into(), lost: 3, ..TargetFigures::default() };
+        let figures = HearerFigures { targets: vec![target], lost_lines: 1, lost_bucket_lines: 2 };
+        let text = Metrics::default().with_hearers(Arc::new(move || figures.clone())).text();
+        for line in [
+            "martlet_event_messages_lost_total{target=\"hook\"} 3",
+            "martlet_event_waiting_bytes{target=\"hook\"} 0",
+            "martlet_access_log_lines_lost_total{log=\"own\"} 1",
+            "martlet_access_log_lines_lost_total{log=\"buckets\"} 2",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }

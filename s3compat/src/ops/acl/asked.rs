@@ -111,7 +111,8 @@ fn named_in(text: &str) -> Option<Named> {
     }
 }
 
-fn granted(grant: WireGrant) -> Option<(Named, Permission)> {
+/// Whom a grant names, and what for; none of one that makes no sense.
+pub(super) fn granted(grant: WireGrant) -> Option<(Named, Permission)> {
     let grantee = grant.grantee?;
     let permission = Permission::parse(grant.permission?.as_str())?;
     let named = match grantee.type_.as_str() {
@@ -127,7 +128,7 @@ fn no_grantee(header: &str) -> S3Error {
     s3_error!(InvalidArgument, "Argument format not recognized: {header}")
 }
 
-fn malformed() -> S3Error {
+pub(super) fn malformed() -> S3Error {
     custom(
         "MalformedACLError",
         "The XML you provided was not well-formed or did not validate against our published schema",

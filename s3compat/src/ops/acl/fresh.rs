@@ -65,7 +65,7 @@ impl Operations {
 }
 
 /// Sets a list of an object, or none, where it is as good as none.
-pub(super) fn mark(marks: &mut Marks, acl: &Acl, bucket_owner: &str) {
+pub(in super::super) fn mark(marks: &mut Marks, acl: &Acl, bucket_owner: &str) {
     if acl.owner == bucket_owner && acl.is_private() {
         marks.remove(Mark::Acl);
     } else {

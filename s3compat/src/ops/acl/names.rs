@@ -85,7 +85,7 @@ impl Owners {
     }
 
     /// A list as replies have it.
-    pub(super) async fn write(&mut self, acl: &Acl) -> (Owner, Vec<WireGrant>) {
+    pub(in super::super) async fn write(&mut self, acl: &Acl) -> (Owner, Vec<WireGrant>) {
         let owner = self.called(&acl.owner).await;
         let mut grants = Vec::with_capacity(acl.grants.len());
         for Grant { grantee, permission } in &acl.grants {

@@ -1,0 +1,201 @@
+//! An event as S3 writes it: a JSON document with one record.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+
+use super::Happening;
+
+/// The version of the records' form.
+const VERSION: &str = "2.1";
+const ISO: &[BorrowedFormatItem<'_>] =
+    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+/// All of a key but what stands for itself; spaces become `+`.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/').remove(b' ');
+
+/// What all records of a request have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    pub(crate) bucket: &'a str,
+    pub(crate) bucket_owner: &'a str,
+    pub(crate) region: &'a str,
+    pub(crate) now_ms: u64,
+    /// Who did it; none of nobody in particular.
+    pub(crate) requester: Option<&'a str>,
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) request_id: &'a str,
+    pub(crate) host_id: &'a str,
+}
+
+/// What a target is told of an event by the rule of this id.
+pub(crate) fn message(about: &About<'_>, happening: &Happening, rule: &str) -> Bytes {
+    let document = json!({ "Records": [record(about, happening, rule)] });
+    Bytes::from(document.to_string())
+}
+
+/// What a target is told when rules begin to name it.
+pub(crate) fn test_message(about: &About<'_>) -> Bytes {
+    let document = json!({
+        "Service": "Amazon S3",
+        "Event": "s3:TestEvent",
+        "Time": iso(about.now_ms),
+        "Bucket": about.bucket,
+        "RequestId": about.request_id,
+        "HostId": about.host_id,
+    });
+    Bytes::from(document.to_string())
+}
+
+fn record(about: &About<'_>, happening: &Happening, rule: &str) -> Value {
+    json!({
+        "eventVersion": VERSION,
+        "eventSource": "aws:s3",
+        "awsRegion": about.region,
+        "eventTime": iso(about.now_ms),
+        "eventName": happening.event.name(),
+        "userIdentity": { "principalId": about.requester.unwrap_or("ANONYMOUS") },
+        "requestParameters": {
+            "sourceIPAddress": about.source.map(|ip| ip.to_string()).unwrap_or_default(),
+        },
+        "responseElements": {
+            "x-amz-request-id": about.request_id,
+            "x-amz-id-2": about.host_id,
+        },
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": rule,
+            "bucket": {
+                "name": about.bucket,
+                "ownerIdentity": { "principalId": about.bucket_owner },
+                "arn": format!("arn:aws:s3:::{}", about.bucket),
+            },
+            "object": object(happening),
+        },
+    })
+}
+
+fn object(happening: &Happening) -> Value {
+    let key = utf8_percent_encode(&happening.key, ENCODED).to_string().replace(' ', "+");
+    let mut object = json!({ "key": key });
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            object[name] = value;
+        }
+    };
+    set("size", happening.size.map(Value::from));
+    set("eTag", happening.etag.clone().map(Value::from));
+    set("versionId", happening.version.clone().map(Value::from));
+    // Of two events of one key the later write has the greater text.
+    let sequencer = happening.stamp.map(|stamp| hex::encode_upper(stamp.to_bytes()));
+    set("sequencer", sequencer.map(Value::from));
+    object
+}
+
+fn iso(ms: u64) -> String {
+    let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    time.format(ISO).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::Stamp;
+
+    use super::*;
+    use crate::events::Event;
+
+    const ABOUT: About<'_> = About {
+        bucket: "b",
+        bucket_owner: "owner",
+        region: "us-east-1",
+        now_ms: 1_700_000_000_123,
+        requester: Some("alice"),
+        source: Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+        request_id: "00AB",
+        host_id: "host==",
+    };
+
+    fn happening(key: &str, ms: u64) -> Happening {
+        Happening {
+            event: Event::Put,
+            key: key.to_owned(),
+            size: Some(5),
+            etag: Some("abc".to_owned()),
+            version: None,
+            stamp: Some(Stamp::at_ms(ms)),
+        }
+    }
+
+    fn told(about: &About<'_>, happening: &Happening) -> Value {
+        let document: Value = serde_json::from_slice(&message(about, happening, "r1")).unwrap();
+        assert_eq!(document["Records"].as_array().unwrap().len(), 1);
+        document["Records"][0].clone()
+    }
+
+    #[test]
+    fn a_record_has_what_s3_has() {
+        let record = told(&ABOUT, &happening("a b/\u{fc}+.jpg", 7));
+        let at = |pointer: &str| record.pointer(pointer).cloned().unwrap_or_default();
+        for (pointer, value) in [
+            ("/eventVersion", "2.1"),
+            ("/eventSource", "aws:s3"),
+            ("/awsRegion", "us-east-1"),
+            ("/eventTime", "2023-11-14T22:13:20.123Z"),
+            ("/eventName", "ObjectCreated:Put"),
+            ("/userIdentity/principalId", "alice"),
+            ("/requestParameters/sourceIPAddress", "127.0.0.1"),
+            ("/responseElements/x-amz-request-id", "00AB"),
+            ("/responseElements/x-amz-id-2", "host=="),
+            ("/s3/s3SchemaVersion", "1.0"),
+            ("/s3/configurationId", "r1"),
+            ("/s3/bucket/name", "b"),
+            ("/s3/bucket/ownerIdentity/principalId", "owner"),
+            ("/s3/bucket/arn", "arn:aws:s3:::b"),
+            ("/s3/object/key", "a+b/%C3%BC%2B.jpg"),
+            ("/s3/object/eTag", "abc"),
+        ] {
+            assert_eq!(at(pointer), value, "{pointer}");
+        }
+        assert_eq!(at("/s3/object/size"), 5);
+        assert_eq!(record.pointer("/s3/object/versionId"), None);
+    }
+
+    #[test]
+    fn later_writes_have_greater_sequencers() {
+        let sequencer = |ms| {
+            let record = told(&ABOUT, &happening("k", ms));
+            record.pointer("/s3/object/sequencer").unwrap().as_str().unwrap().to_owned()
+        };
+        assert!(sequencer(255) < sequencer(256) && sequencer(256) < sequencer(1 << 40));
+    }
+
+    #[test]
+    fn what_is_gone_has_neither_size_nor_tag() {
+        let gone = Happening {
+            event: Event::DeleteMarkerCreated,
+            size: None,
+            etag: None,
+            version: Some("v1".to_owned()),
+            ..happening("k", 7)
+        };
+        let nobody = About { requester: None, source: None, ..ABOUT };
+        let record = told(&nobody, &gone);
+        let object = record.pointer("/s3/object").unwrap();
+        assert_eq!((object.get("size"), object.get("eTag")), (None, None));
+        assert_eq!(object["versionId"], "v1");
+        assert_eq!(record.pointer("/userIdentity/principalId").unwrap(), "ANONYMOUS");
+    }
+
+    #[test]
+    fn a_test_message_names_its_bucket() {
+        let document: Value = serde_json::from_slice(&test_message(&ABOUT)).unwrap();
+        assert_eq!(document["Event"], "s3:TestEvent");
+        assert_eq!((&document["Bucket"], &document["RequestId"]), (&"b".into(), &"00AB".into()));
+    }
+}

@@ -1,0 +1,177 @@
+//! Who hears of what: the notification configuration of a bucket, as the bucket keeps it.
+//!
+//! ```text
+//! document: format (1) | postcard of the rules
+//! ```
+//!
+//! Invariant: of the rules of a bucket no two mean the same event of the same key.
+
+use serde::{Deserialize, Serialize};
+
+use super::name::{Event, means, overlap};
+
+const FORMAT: u8 = 1;
+
+/// What S3 takes a target for. Here all are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// A topic.
+    Topic,
+    /// A queue.
+    Queue,
+    /// A function.
+    Function,
+}
+
+/// Who hears of some events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rule {
+    pub(crate) id: String,
+    pub(crate) kind: Kind,
+    /// The target, as it was named.
+    pub(crate) arn: String,
+    /// Names of events, or of groups of them.
+    pub(crate) events: Vec<String>,
+    /// What keys begin with.
+    pub(crate) prefix: Option<String>,
+    /// What they end in.
+    pub(crate) suffix: Option<String>,
+}
+
+/// Why rules can't stand beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clash {
+    /// Two have one id.
+    Id,
+    /// Two mean the same event of the same keys, and neither of them says which keys.
+    Event,
+    /// Two mean the same event of the same keys.
+    Filter,
+}
+
+/// All rules of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rules(pub(crate) Vec<Rule>);
+
+impl Rule {
+    fn means(&self, event: Event, key: &str) -> bool {
+        let (prefix, suffix) = self.ends();
+        key.starts_with(prefix)
+            && key.ends_with(suffix)
+            && self.events.iter().any(|pattern| means(pattern, event))
+    }
+
+    fn ends(&self) -> (&str, &str) {
+        (self.prefix.as_deref().unwrap_or_default(), self.suffix.as_deref().unwrap_or_default())
+    }
+
+    fn clash(&self, other: &Self) -> Option<Clash> {
+        if self.id == other.id {
+            return Some(Clash::Id);
+        }
+        let is_shared = |pattern: &String| other.events.iter().any(|name| overlap(pattern, name));
+        if !self.events.iter().any(is_shared) {
+            return None;
+        }
+        let ((prefix, suffix), (their_prefix, their_suffix)) = (self.ends(), other.ends());
+        let prefixes_meet = prefix.starts_with(their_prefix) || their_prefix.starts_with(prefix);
+        let suffixes_meet = suffix.ends_with(their_suffix) || their_suffix.ends_with(suffix);
+        let is_bare = [prefix, suffix, their_prefix, their_suffix].iter().all(|end| end.is_empty());
+        (prefixes_meet && suffixes_meet).then_some(if is_bare {
+            Clash::Event
+        } else {
+            Clash::Filter
+        })
+    }
+}
+
+impl Rules {
+    /// The document that a bucket keeps.
+    pub(crate) fn document(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![FORMAT]).expect("rules in memory can be written")
+    }
+
+    /// The inverse; none of a document that can't be read.
+    pub(crate) fn of(document: &[u8]) -> Option<Self> {
+        match document.split_first() {
+            Some((&FORMAT, rest)) => postcard::from_bytes(rest).ok(),
+            _ => None,
+        }
+    }
+
+    /// Why two of them can't stand beside each other, if there are such.
+    pub(crate) fn clash(&self) -> Option<Clash> {
+        let mut pairs = self.0.iter().enumerate().flat_map(|(at, rule)| {
+            let later = self.0.iter().skip(at + 1);
+            later.map(move |other| (rule, other))
+        });
+        pairs.find_map(|(rule, other)| rule.clash(other))
+    }
+
+    /// Those that mean an event of a key.
+    pub(crate) fn meaning<'a>(
+        &'a self,
+        event: Event,
+        key: &'a str,
+    ) -> impl Iterator<Item = &'a Rule> + 'a {
+        self.0.iter().filter(move |rule| rule.means(event, key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(id: &str, events: &[&str], prefix: &str, suffix: &str) -> Rule {
+        let end = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Rule {
+            id: id.to_owned(),
+            kind: Kind::Queue,
+            arn: "arn:martlet:sqs:::q".to_owned(),
+            events: events.iter().map(|name| (*name).to_owned()).collect(),
+            prefix: end(prefix),
+            suffix: end(suffix),
+        }
+    }
+
+    const PUT: &[&str] = &["s3:ObjectCreated:Put"];
+    const ALL: &[&str] = &["s3:ObjectCreated:*"];
+
+    #[test]
+    fn rules_are_kept_as_they_are() {
+        let rules = Rules(vec![rule("a", ALL, "x/", ""), rule("b", PUT, "y/", ".jpg")]);
+        assert_eq!(Rules::of(&rules.document()), Some(rules.clone()));
+        assert_eq!(Rules::of(&[]), None);
+        let mut later = rules.document();
+        later[0] = 9;
+        assert_eq!(Rules::of(&later), None);
+    }
+
+    #[test]
+    fn keys_are_meant_by_both_their_ends() {
+        let rules = Rules(vec![rule("a", ALL, "images/", ".jpg"), rule("b", PUT, "", ".txt")]);
+        let ids = |event, key: &str| {
+            rules.meaning(event, key).map(|rule| rule.id.clone()).collect::<Vec<_>>().join(",")
+        };
+        assert_eq!(ids(Event::Put, "images/a.jpg"), "a");
+        assert_eq!(ids(Event::Copy, "images/a.txt"), "");
+        assert_eq!(ids(Event::Put, "images/a.txt"), "b");
+        assert_eq!(ids(Event::Delete, "images/a.jpg"), "");
+        assert_eq!(ids(Event::Put, "Images/a.jpg"), "");
+    }
+
+    #[test]
+    fn two_rules_may_not_mean_the_same() {
+        let clash = |one: Rule, other: Rule| Rules(vec![one, other]).clash();
+        let plain = |id, events| rule(id, events, "", "");
+        assert_eq!(clash(plain("a", PUT), plain("a", &["s3:ObjectRemoved:*"])), Some(Clash::Id));
+        assert_eq!(clash(plain("a", PUT), plain("b", ALL)), Some(Clash::Event));
+        assert_eq!(clash(plain("a", PUT), plain("b", &["s3:ObjectCreated:Post"])), None);
+        let with = |id, prefix, suffix| rule(id, PUT, prefix, suffix);
+        assert_eq!(clash(with("a", "x/", ""), with("b", "y/", "")), None);
+        assert_eq!(clash(with("a", "x/", ""), with("b", "x/y/", "")), Some(Clash::Filter));
+        assert_eq!(clash(with("a", "x/", ".jpg"), with("b", "x/y/", ".png")), None);
+        assert_eq!(clash(with("a", "x/", ".jpg"), with("b", "", "g")), Some(Clash::Filter));
+        assert_eq!(clash(with("a", "x/", ""), with("b", "", "")), Some(Clash::Filter));
+    }
+}

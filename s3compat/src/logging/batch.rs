@@ -1,0 +1,242 @@
+//! Lines gathered into objects in the buckets that their owners named.
+//!
+//! ```text
+//! BucketLogs ─▶ queue ─▶ Delivery: a batch for each source ─▶ PUT into the target bucket
+//! ```
+//!
+//! Invariants:
+//! * A batch is delivered when it is old or large enough, and when the process stops.
+//! * Lines that wait are bounded in number and bytes; what is more is lost, and counted.
+//! * The target is asked at each delivery whether it still belongs to the source's owner, and takes
+//!   logs. A batch that it doesn't take is lost; one that can't be written is tried again, so often.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use martlet_protocol::entry::{Attributes, Marks};
+use martlet_protocol::id::random_bytes;
+use martlet_protocol::{ByteStream, Clock};
+use martlet_proxy::{Error, Incoming, ObjectStore, PutObject, WriteConditions};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::settings::Logging;
+use crate::checksums;
+use crate::ops::{mark_log, may_deliver};
+
+/// Lines between requests and the task that gathers them.
+const QUEUED_LINES_MAX: usize = 16 * 1024;
+/// Lines gathered, in bytes of text.
+const GATHERED_BYTES_MAX: usize = 32 << 20;
+/// A batch is delivered at once when it has so many.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// How often a batch is tried that can't be written.
+const ATTEMPTS_MAX: u32 = 5;
+/// What stopping waits for the last deliveries.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Whose requests are logged, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) bucket: String,
+    pub(crate) owner: String,
+    pub(crate) logging: Logging,
+    /// The day of the requests, where days are kept apart.
+    pub(crate) day: Option<u64>,
+}
+
+/// A line on its way.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) source: Source,
+    pub(crate) line: String,
+}
+
+/// Takes lines about requests to buckets whose owners want them logged.
+#[derive(Debug)]
+pub struct BucketLogs {
+    queue: mpsc::Sender<Entry>,
+    lost: Arc<AtomicU64>,
+}
+
+/// How logs are delivered.
+#[derive(Clone, Debug)]
+pub struct DeliveryOptions {
+    /// How old a batch may become.
+    pub interval: Duration,
+    /// What keys say of where buckets are.
+    pub region: String,
+}
+
+/// Delivers what [`BucketLogs`] takes, for as long as it runs.
+#[derive(Debug)]
+pub struct Delivery {
+    store: ObjectStore,
+    clock: Arc<dyn Clock>,
+    options: DeliveryOptions,
+    queue: mpsc::Receiver<Entry>,
+    lost: Arc<AtomicU64>,
+    /// By the bucket that was asked, and the document that says where that is logged.
+    batches: HashMap<(String, Vec<u8>, Option<u64>), Batch>,
+    gathered_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Batch {
+    source: Source,
+    text: String,
+    lines: u64,
+    since: Instant,
+    attempts: u32,
+}
+
+impl BucketLogs {
+    /// What takes lines, and what delivers them into `store`.
+    pub fn new(
+        store: ObjectStore,
+        clock: Arc<dyn Clock>,
+        options: DeliveryOptions,
+    ) -> (Arc<Self>, Delivery) {
+        let (sender, queue) = mpsc::channel(QUEUED_LINES_MAX);
+        let lost = Arc::new(AtomicU64::new(0));
+        let logs = Arc::new(Self { queue: sender, lost: lost.clone() });
+        let (batches, gathered_bytes) = (HashMap::new(), 0);
+        (logs, Delivery { store, clock, options, queue, lost, batches, gathered_bytes })
+    }
+
+    /// Lines that were not delivered and will not be.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn offer(&self, entry: Entry) {
+        if self.queue.try_send(entry).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Delivery {
+    /// Delivers until `stopped` says so, and then what there is.
+    pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        let pace =
+            (self.options.interval / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
+        let mut tick = tokio::time::interval(pace);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = told_to_stop(&mut stopped) => break,
+                entry = self.queue.recv() => match entry {
+                    Some(entry) => self.gather(entry),
+                    None => break,
+                },
+                _ = tick.tick() => {
+                    let interval = self.options.interval;
+                    self.deliver(|batch| {
+                        batch.since.elapsed() >= interval || batch.text.len() >= BATCH_BYTES_MAX
+                    })
+                    .await;
+                }
+            }
+        }
+        while let Ok(entry) = self.queue.try_recv() {
+            self.gather(entry);
+        }
+        if tokio::time::timeout(FAREWELL, self.deliver(|_| true)).await.is_err() {
+            tracing::warn!("access logs of buckets were not delivered in time: they are lost");
+        }
+    }
+
+    fn gather(&mut self, entry: Entry) {
+        let Entry { source, line } = entry;
+        if self.gathered_bytes + line.len() > GATHERED_BYTES_MAX {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.gathered_bytes += line.len() + 1;
+        let name = (source.bucket.clone(), source.logging.document(), source.day);
+        let batch = self.batches.entry(name).or_insert_with(|| Batch {
+            source,
+            text: String::new(),
+            lines: 0,
+            since: Instant::now(),
+            attempts: 0,
+        });
+        batch.text.push_str(&line);
+        batch.text.push('\n');
+        batch.lines += 1;
+    }
+
+    async fn deliver(&mut self, is_due: impl Fn(&Batch) -> bool) {
+        let due = self.batches.extract_if(|_, batch| is_due(batch));
+        let due: Vec<_> = due.collect();
+        for (name, mut batch) in due {
+            match Box::pin(self.put(&batch)).await {
+                Ok(()) => self.gathered_bytes -= batch.text.len(),
+                Err(error) if is_worth_another_try(&error) && batch.attempts < ATTEMPTS_MAX => {
+                    tracing::debug!(bucket = batch.source.bucket, %error, "a log is kept for now");
+                    batch.attempts += 1;
+                    batch.since = Instant::now();
+                    self.batches.insert(name, batch);
+                }
+                Err(error) => {
+                    let Source { bucket, logging, .. } = &batch.source;
+                    let (target, lines) = (&logging.target, batch.lines);
+                    tracing::info!(bucket, target, lines, %error, "a log could not be delivered");
+                    self.lost.fetch_add(lines, Ordering::Relaxed);
+                    self.gathered_bytes -= batch.text.len();
+                }
+            }
+        }
+    }
+
+    async fn put(&self, batch: &Batch) -> Result<(), Error> {
+        let Source { bucket, owner, logging, day } = &batch.source;
+        let target = self.store.bucket(&logging.target).await?;
+        if target.owner != *owner || !may_deliver(&target, (bucket, owner), logging) {
+            return Err(Error::AccessDenied);
+        }
+        let unique = hex::encode_upper(random_bytes::<8>());
+        let of = (owner.as_str(), self.options.region.as_str(), bucket.as_str());
+        let key = logging.key(of, (self.clock.now_ms(), *day), &unique);
+        let mut marks = Marks::default();
+        mark_log(&mut marks, &target, logging);
+        let attributes = Attributes {
+            content_type: Some("text/plain".to_owned()),
+            marks,
+            ..Attributes::default()
+        };
+        let put = PutObject {
+            attributes,
+            body: body(&batch.text),
+            conditions: WriteConditions::default(),
+        };
+        self.store.put(&logging.target, &key, put).await.map(drop)
+    }
+}
+
+async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+    // Whoever could say so being gone is as good.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Whether what kept a log from being written may pass.
+fn is_worth_another_try(error: &Error) -> bool {
+    !matches!(error, Error::AccessDenied | Error::NoSuchBucket | Error::InvalidRequest(_))
+}
+
+fn body(text: &str) -> Incoming {
+    let bytes = Bytes::copy_from_slice(text.as_bytes());
+    let size = bytes.len() as u64;
+    let bytes: ByteStream = Box::pin(futures::stream::iter([Ok(bytes)]));
+    Incoming {
+        bytes,
+        size: Some(size),
+        md5: None,
+        compute: vec![checksums::DEFAULT.0],
+        expected: Box::new(|| Ok(Vec::new())),
+    }
+}

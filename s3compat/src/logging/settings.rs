@@ -1,0 +1,119 @@
+//! Where the requests to a bucket are logged, as the bucket keeps it.
+//!
+//! ```text
+//! document: format (1) | postcard of it
+//! ```
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
+
+use crate::access::Grant;
+
+const FORMAT: u8 = 1;
+const MOMENT: &[BorrowedFormatItem<'_>] =
+    format_description!("[year]-[month]-[day]-[hour]-[minute]-[second]");
+const DAY: &[BorrowedFormatItem<'_>] = format_description!("[year]/[month]/[day]");
+const MS_PER_DAY: u64 = 86_400_000;
+
+/// What the keys of logs look like after their prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum KeyFormat {
+    /// The moment of delivery.
+    Simple,
+    /// Owner, region, bucket and the day of delivery, then its moment.
+    ByDelivery,
+    /// The same with the day of the requests.
+    ByEvent,
+}
+
+/// Where the requests to a bucket are logged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Logging {
+    /// The bucket that logs are delivered to.
+    pub(crate) target: String,
+    /// What the keys of logs begin with.
+    pub(crate) prefix: String,
+    pub(crate) format: KeyFormat,
+    /// Who else may do what with logs.
+    pub(crate) grants: Vec<Grant>,
+}
+
+impl Logging {
+    /// The document that a bucket keeps.
+    pub(crate) fn document(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![FORMAT]).expect("settings in memory can be written")
+    }
+
+    /// The inverse; none of a document that can't be read.
+    pub(crate) fn of(document: &[u8]) -> Option<Self> {
+        match document.split_first() {
+            Some((&FORMAT, rest)) => postcard::from_bytes(rest).ok(),
+            _ => None,
+        }
+    }
+
+    /// The number of the day whose requests may share an object with this one.
+    pub(crate) fn day_of(&self, event_ms: u64) -> Option<u64> {
+        (self.format == KeyFormat::ByEvent).then_some(event_ms / MS_PER_DAY)
+    }
+
+    /// The key of a log of requests to `bucket`. `day` is that of the requests, where it matters.
+    pub(crate) fn key(
+        &self,
+        (owner, region, bucket): (&str, &str, &str),
+        (now_ms, day): (u64, Option<u64>),
+        unique: &str,
+    ) -> String {
+        let moment = moment(day.map_or(now_ms, |day| day * MS_PER_DAY));
+        let text = |form| moment.format(form).unwrap_or_default();
+        let prefix = &self.prefix;
+        match self.format {
+            KeyFormat::Simple => format!("{prefix}{}-{unique}", text(MOMENT)),
+            KeyFormat::ByDelivery | KeyFormat::ByEvent => {
+                let (day, moment) = (text(DAY), text(MOMENT));
+                format!("{prefix}{owner}/{region}/{bucket}/{day}/{moment}-{unique}")
+            }
+        }
+    }
+}
+
+/// A moment as the calendar has it.
+pub(super) fn moment(ms: u64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: u64 = 1_700_000_000_123;
+
+    fn logging(format: KeyFormat) -> Logging {
+        let grants = vec![Grant::full("alice")];
+        Logging { target: "logs".into(), prefix: "p/".into(), format, grants }
+    }
+
+    #[test]
+    fn it_is_kept_as_it_is() {
+        let given = logging(KeyFormat::ByEvent);
+        assert_eq!(Logging::of(&given.document()), Some(given));
+        assert_eq!(Logging::of(&[]), None);
+        assert_eq!(Logging::of(&[9, 0]), None);
+    }
+
+    #[test]
+    fn keys_are_s3s() {
+        let key =
+            |format, day| logging(format).key(("owner", "us-east-1", "b"), (NOW_MS, day), "0A");
+        assert_eq!(key(KeyFormat::Simple, None), "p/2023-11-14-22-13-20-0A");
+        let by_delivery = "p/owner/us-east-1/b/2023/11/14/2023-11-14-22-13-20-0A";
+        assert_eq!(key(KeyFormat::ByDelivery, None), by_delivery);
+        let by_event = "p/owner/us-east-1/b/2023/11/13/2023-11-13-00-00-00-0A";
+        let yesterday = logging(KeyFormat::ByEvent).day_of(NOW_MS - MS_PER_DAY);
+        assert_eq!(key(KeyFormat::ByEvent, yesterday), by_event);
+        assert_eq!(logging(KeyFormat::Simple).day_of(NOW_MS), None);
+    }
+}

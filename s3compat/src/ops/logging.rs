@@ -1,0 +1,287 @@
+//! Where the requests to a bucket are logged: `GetBucketLogging` and `PutBucketLogging`.
+//!
+//! The target is a bucket of the same owner, which may be the bucket itself, and has to take logs: by
+//! its policy, which names the service `logging.s3.amazonaws.com`, or by its list, which names the
+//! group of log delivery. It is asked about `target/prefix`, with `aws:SourceArn` the bucket whose
+//! requests are logged and `aws:SourceAccount` its owner.
+
+use http::StatusCode;
+use martlet_protocol::Setting;
+use martlet_protocol::entry::{Bucket, Marks};
+use martlet_protocol::limits::KEY_BYTES_MAX;
+use s3s::dto::{
+    BucketLogsPermission, GetBucketLoggingInput, GetBucketLoggingOutput, Grant as WireGrant,
+    LoggingEnabled, PartitionDateSource, PartitionedPrefix, Permission as WirePermission,
+    PutBucketLoggingInput, PutBucketLoggingOutput, SimplePrefix, TargetGrant,
+    TargetObjectKeyFormat,
+};
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+
+use super::access::denied;
+use super::acl::{Control, Owners, mark, resolve_grants};
+use super::rights::Rights;
+use super::standing::{Answer, Standing};
+use super::{Operations, lenient};
+use crate::access::{Acl, Action, Context, Grant, Question, Requester};
+use crate::errors::{custom, internal, s3_error};
+use crate::logging::{KeyFormat, Logging};
+
+/// Bytes that the keys of logs have after their prefix, at most.
+const AFTER_PREFIX_BYTES: usize = 256;
+/// What log delivery can be granted to others on logs.
+const PERMISSIONS: [&str; 3] = ["FULL_CONTROL", "READ", "WRITE"];
+
+/// Whether a bucket takes logs of requests to another one.
+pub(crate) fn may_deliver(target: &Bucket, source: (&str, &str), logging: &Logging) -> bool {
+    let (bucket, owner) = source;
+    let requester = Requester::LogDelivery;
+    let standing = Standing::of(&requester, &logging.target, target);
+    let mut context = Context::default();
+    context.add("aws:SourceArn", format!("arn:aws:s3:::{bucket}"));
+    context.add("aws:SourceAccount", owner);
+    context.add("s3:ResourceAccount", &target.owner);
+    let resource = format!("{}/{}", logging.target, logging.prefix);
+    let question = Question {
+        requester: &requester,
+        action: Action::PutObject,
+        resource: &resource,
+        context: &context,
+    };
+    standing.allows(&question) == Answer::Yes
+}
+
+/// Marks a log with what others may do with it.
+pub(crate) fn mark_log(marks: &mut Marks, target: &Bucket, logging: &Logging) {
+    if logging.grants.is_empty() || Control::of(&target.settings).is_enforced() {
+        return;
+    }
+    let mut acl = Acl::private(&target.owner);
+    acl.grants.extend(logging.grants.iter().cloned());
+    mark(marks, &acl, &target.owner);
+}
+
+impl Operations {
+    pub(super) async fn get_bucket_logging(
+        &self,
+        request: S3Request<GetBucketLoggingInput>,
+    ) -> S3Result<S3Response<GetBucketLoggingOutput>> {
+        let bucket = &request.input.bucket;
+        let document = self.store.bucket_setting(bucket, Setting::Logging).await;
+        let Some(document) = document.map_err(s3_error)? else {
+            return Ok(S3Response::new(GetBucketLoggingOutput::default()));
+        };
+        let Some(logging) = Logging::of(&document) else {
+            tracing::error!(bucket, "it can not be read where requests to a bucket are logged");
+            return Err(internal());
+        };
+        let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();
+        let acl = Acl { owner: owner.clone(), grants: logging.grants.clone() };
+        let (_, grants) = Owners::new(&self.store, &owner, false).await.write(&acl).await;
+        let logging_enabled = Some(to_wire(logging, grants));
+        Ok(S3Response::new(GetBucketLoggingOutput { logging_enabled }))
+    }
+
+    pub(super) async fn put_bucket_logging(
+        &self,
+        mut request: S3Request<PutBucketLoggingInput>,
+    ) -> S3Result<S3Response<PutBucketLoggingOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let rights = Rights::find(&request.extensions)?;
+        let owner = rights.standing().owner.clone();
+        // What a policy allows others is not enough: logs are the owner's.
+        if !rights.requester().owns(&owner) {
+            return Err(denied());
+        }
+        let PutBucketLoggingInput { bucket, bucket_logging_status: status, .. } = request.input;
+        let Some(enabled) = status.logging_enabled else {
+            self.unset(&bucket, Setting::Logging).await?;
+            return Ok(S3Response::new(PutBucketLoggingOutput {}));
+        };
+        let logging = self.logging_of(enabled, &owner).await?;
+        let target = self.store.bucket(&logging.target).await.map_err(|error| match error {
+            martlet_proxy::Error::NoSuchBucket => no_target(),
+            other => s3_error(other),
+        })?;
+        if target.owner != owner {
+            return Err(no_target());
+        }
+        if !logging.grants.is_empty() && Control::of(&target.settings).is_enforced() {
+            return Err(s3_error!(
+                InvalidArgument,
+                "Buckets whose owner is enforced take no target grants"
+            ));
+        }
+        if !may_deliver(&target, (&bucket, &owner), &logging) {
+            return Err(denied());
+        }
+        let put = self.store.put_bucket_setting(&bucket, Setting::Logging, logging.document());
+        put.await.map_err(s3_error)?;
+        Ok(S3Response::new(PutBucketLoggingOutput {}))
+    }
+
+    async fn logging_of(&self, enabled: LoggingEnabled, owner: &str) -> S3Result<Logging> {
+        let format = key_format(enabled.target_object_key_format)?;
+        if enabled.target_prefix.len() > KEY_BYTES_MAX - AFTER_PREFIX_BYTES {
+            return Err(s3_error!(InvalidArgument, "The target prefix is too long"));
+        }
+        let wire = enabled.target_grants.unwrap_or_default().into_iter().map(wire_grant);
+        let wire: Vec<WireGrant> = wire.collect::<S3Result<_>>()?;
+        let grants: Vec<Grant> = resolve_grants(&self.store, wire, owner).await?;
+        Ok(Logging { target: enabled.target_bucket, prefix: enabled.target_prefix, format, grants })
+    }
+}
+
+fn no_target() -> S3Error {
+    custom(
+        "InvalidTargetBucketForLogging",
+        "The target bucket for logging does not exist, is not owned by you, or does not have the \
+         appropriate grants for the log-delivery group.",
+        StatusCode::BAD_REQUEST,
+    )
+}
+
+fn malformed() -> S3Error {
+    s3_error!(
+        MalformedXML,
+        "The XML you provided was not well-formed or did not validate against our published schema"
+    )
+}
+
+fn key_format(given: Option<TargetObjectKeyFormat>) -> S3Result<KeyFormat> {
+    let Some(given) = given else { return Ok(KeyFormat::Simple) };
+    let partitioned = match (given.simple_prefix, given.partitioned_prefix) {
+        (Some(_), Some(_)) => return Err(malformed()),
+        (_, None) => return Ok(KeyFormat::Simple),
+        (None, Some(partitioned)) => partitioned,
+    };
+    let source = partitioned.partition_date_source;
+    match source.as_ref().map(PartitionDateSource::as_str) {
+        Some(PartitionDateSource::EVENT_TIME) => Ok(KeyFormat::ByEvent),
+        None | Some(PartitionDateSource::DELIVERY_TIME) => Ok(KeyFormat::ByDelivery),
+        Some(_) => Err(malformed()),
+    }
+}
+
+fn wire_grant(grant: TargetGrant) -> S3Result<WireGrant> {
+    let TargetGrant { grantee, permission } = grant;
+    let permission = permission.ok_or_else(malformed)?;
+    if !PERMISSIONS.contains(&permission.as_str()) {
+        return Err(malformed());
+    }
+    let permission = Some(WirePermission::from(permission.as_str().to_owned()));
+    Ok(WireGrant { grantee, permission })
+}
+
+fn to_wire(logging: Logging, grants: Vec<WireGrant>) -> LoggingEnabled {
+    let Logging { target, prefix, format, .. } = logging;
+    let partitioned = |source: &'static str| TargetObjectKeyFormat {
+        partitioned_prefix: Some(PartitionedPrefix {
+            partition_date_source: Some(PartitionDateSource::from_static(source)),
+        }),
+        simple_prefix: None,
+    };
+    let target_object_key_format = Some(match format {
+        KeyFormat::Simple => {
+            TargetObjectKeyFormat { partitioned_prefix: None, simple_prefix: Some(SimplePrefix {}) }
+        }
+        KeyFormat::ByDelivery => partitioned(PartitionDateSource::DELIVERY_TIME),
+        KeyFormat::ByEvent => partitioned(PartitionDateSource::EVENT_TIME),
+    });
+    let permission = |it: WirePermission| BucketLogsPermission::from(it.as_str().to_owned());
+    let grants: Vec<TargetGrant> = grants
+        .into_iter()
+        .map(|WireGrant { grantee, permission: given }| TargetGrant {
+            grantee,
+            permission: given.map(permission),
+        })
+        .collect();
+    LoggingEnabled {
+        target_bucket: target,
+        target_grants: (!grants.is_empty()).then_some(grants),
+        target_object_key_format,
+        target_prefix: prefix,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use martlet_protocol::entry::BucketState;
+    use martlet_protocol::{BucketId, Level, PolicyId, Settings};
+
+    use super::*;
+
+    fn format(source: Option<&str>) -> Result<KeyFormat, String> {
+        let partitioned = source.map(|source| PartitionedPrefix {
+            partition_date_source: Some(PartitionDateSource::from(source.to_owned())),
+        });
+        let given = TargetObjectKeyFormat { partitioned_prefix: partitioned, simple_prefix: None };
+        key_format(Some(given)).map_err(|error| error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn keys_have_three_formats() {
+        assert_eq!(key_format(None).unwrap(), KeyFormat::Simple);
+        assert_eq!(format(None), Ok(KeyFormat::Simple));
+        assert_eq!(format(Some("EventTime")), Ok(KeyFormat::ByEvent));
+        assert_eq!(format(Some("DeliveryTime")), Ok(KeyFormat::ByDelivery));
+        assert_eq!(format(Some("kaboom")), Err("MalformedXML".to_owned()));
+    }
+
+    fn logs(setting: Setting, document: &[u8]) -> Bucket {
+        let mut settings = Settings::default();
+        settings.set(setting, document.to_vec()).unwrap();
+        Bucket {
+            id: BucketId([1; 16]),
+            created_ms: 0,
+            generation: 0,
+            state: BucketState::Open,
+            index_shards: 1,
+            policy: PolicyId(0),
+            owner: "alice".into(),
+            consistency: Level::default(),
+            settings,
+        }
+    }
+
+    fn takes(policy: &str) -> bool {
+        let target = logs(Setting::Policy, policy.as_bytes());
+        let logging = Logging {
+            target: "logs".into(),
+            prefix: "p/".into(),
+            format: KeyFormat::Simple,
+            grants: Vec::new(),
+        };
+        may_deliver(&target, ("source", "alice"), &logging)
+    }
+
+    #[test]
+    fn a_target_takes_logs_by_its_policy() {
+        let policy =
+            |principal: &str, action: &str, resource: &str, source: &str, account: &str| {
+                takes(&format!(
+                    r#"{{"Version": "2012-10-17", "Statement": [{{"Effect": "Allow",
+                "Principal": {principal}, "Action": "{action}",
+                "Resource": "arn:aws:s3:::logs/{resource}", "Condition": {{
+                "ArnLike": {{"aws:SourceArn": "arn:aws:s3:::{source}"}},
+                "StringEquals": {{"aws:SourceAccount": "{account}"}}}}}}]}}"#
+                ))
+            };
+        let service = r#"{"Service": "logging.s3.amazonaws.com"}"#;
+        assert!(policy(service, "s3:PutObject", "p/", "source", "alice"));
+        assert!(policy(service, "s3:PutObject", "p*", "sour*", "alice"));
+        let other = r#"{"Service": "logging.s3.amazonaws.comx"}"#;
+        for (principal, action, resource, source, account) in [
+            (r#"{"AWS": "*"}"#, "s3:PutObject", "p/", "source", "alice"),
+            (other, "s3:PutObject", "p/", "source", "alice"),
+            (service, "s3:GetObject", "p/", "source", "alice"),
+            (service, "s3:PutObject", "q/", "source", "alice"),
+            (service, "s3:PutObject", "p/", "another", "alice"),
+            (service, "s3:PutObject", "p/", "source", "bob"),
+        ] {
+            assert!(
+                !policy(principal, action, resource, source, account),
+                "{principal} {action} {resource} {source} {account}"
+            );
+        }
+    }
+}

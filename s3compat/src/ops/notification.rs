@@ -1,0 +1,277 @@
+//! Who hears of changes: `GetBucketNotificationConfiguration` and `PutBucketNotificationConfiguration`.
+//!
+//! Targets are what the process was told of; an ARN names one by its end: `arn:martlet:sqs:::NAME`.
+//! Whose partition and account it names is of no matter, and its service is sns, sqs or lambda by the
+//! kind of the rule.
+
+use std::sync::Arc;
+
+use martlet_protocol::Setting;
+use martlet_protocol::id::random_bytes;
+use s3s::dto::{
+    FilterRule, FilterRuleName, GetBucketNotificationConfigurationInput,
+    GetBucketNotificationConfigurationOutput, LambdaFunctionConfiguration,
+    NotificationConfiguration, NotificationConfigurationFilter,
+    PutBucketNotificationConfigurationInput, PutBucketNotificationConfigurationOutput,
+    QueueConfiguration, S3KeyFilter, TopicConfiguration,
+};
+use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+
+use super::{Operations, lenient};
+use crate::errors::{internal, s3_error};
+use crate::events::{Clash, Kind, Outlet, Rule, Rules, is_known};
+
+/// Rules of a bucket, as in S3.
+const RULES_MAX: usize = 100;
+/// Bytes of a prefix or a suffix.
+const END_BYTES_MAX: usize = 1024;
+/// Characters of an id.
+const ID_CHARS_MAX: usize = 255;
+
+/// The targets that the process was told of, among the extensions of each request.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets(pub(crate) Option<Arc<dyn Outlet>>);
+
+/// Targets that rules began to name, among the extensions of a reply.
+#[derive(Clone, Debug)]
+pub(crate) struct Announced(pub(crate) Vec<String>);
+
+impl Operations {
+    pub(super) async fn get_bucket_notification_configuration(
+        &self,
+        request: S3Request<GetBucketNotificationConfigurationInput>,
+    ) -> S3Result<S3Response<GetBucketNotificationConfigurationOutput>> {
+        let bucket = &request.input.bucket;
+        let document = self.store.bucket_setting(bucket, Setting::Notification).await;
+        let document = document.map_err(s3_error)?;
+        let rules = document.map_or_else(|| Some(Rules::default()), |it| Rules::of(&it));
+        let Some(Rules(rules)) = rules else {
+            tracing::error!(bucket, "the notification rules of a bucket can not be read");
+            return Err(internal());
+        };
+        let mut output = GetBucketNotificationConfigurationOutput::default();
+        for rule in rules {
+            to_wire(rule, &mut output);
+        }
+        Ok(S3Response::new(output))
+    }
+
+    pub(super) async fn put_bucket_notification_configuration(
+        &self,
+        mut request: S3Request<PutBucketNotificationConfigurationInput>,
+    ) -> S3Result<S3Response<PutBucketNotificationConfigurationOutput>> {
+        lenient(&mut request).refuse_conditions()?;
+        let outlet = request.extensions.get::<Targets>().and_then(|targets| targets.0.clone());
+        let input = request.input;
+        let rules = from_wire(input.notification_configuration, &self.region)?;
+        let is_known = |name: &str| outlet.as_ref().is_some_and(|outlet| outlet.knows(name));
+        let mut targets: Vec<String> = Vec::new();
+        for rule in &rules.0 {
+            let target = target_of(&rule.arn).filter(|name| is_known(name));
+            targets.push(target.ok_or_else(unknown_target)?.to_owned());
+        }
+        let bucket = &input.bucket;
+        if rules.0.is_empty() {
+            self.unset(bucket, Setting::Notification).await?;
+        } else {
+            let put =
+                self.store.put_bucket_setting(bucket, Setting::Notification, rules.document());
+            put.await.map_err(s3_error)?;
+        }
+        let mut response = S3Response::new(PutBucketNotificationConfigurationOutput {});
+        if input.skip_destination_validation != Some(true) {
+            targets.sort_unstable();
+            targets.dedup();
+            response.extensions.insert(Announced(targets));
+        }
+        Ok(response)
+    }
+}
+
+/// The name of the target that an ARN ends in; none of what is no ARN.
+pub(crate) fn target_of(arn: &str) -> Option<&str> {
+    let mut fields = arn.splitn(6, ':');
+    let is_arn = fields.next() == Some("arn");
+    let resource = fields.nth(4).filter(|_| is_arn)?;
+    let name = resource.strip_prefix("function:").unwrap_or(resource);
+    (!name.is_empty()).then_some(name)
+}
+
+fn unknown_target() -> S3Error {
+    s3_error!(InvalidArgument, "Unable to validate the following destination configurations")
+}
+
+/// A rule as one of S3's three kinds has it.
+struct Given {
+    kind: Kind,
+    id: Option<String>,
+    arn: String,
+    events: Vec<String>,
+    filter: Option<NotificationConfigurationFilter>,
+}
+
+fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> {
+    if given.event_bridge_configuration.is_some() {
+        return Err(s3_error!(NotImplemented, "There is no event bridge to deliver to"));
+    }
+    let topics = given.topic_configurations.unwrap_or_default().into_iter().map(|it| Given {
+        kind: Kind::Topic,
+        id: it.id,
+        arn: it.topic_arn,
+        events: it.events.into_iter().map(String::from).collect(),
+        filter: it.filter,
+    });
+    let queues = given.queue_configurations.unwrap_or_default().into_iter().map(|it| Given {
+        kind: Kind::Queue,
+        id: it.id,
+        arn: it.queue_arn,
+        events: it.events.into_iter().map(String::from).collect(),
+        filter: it.filter,
+    });
+    let functions = given.lambda_function_configurations.unwrap_or_default();
+    let functions = functions.into_iter().map(|it| Given {
+        kind: Kind::Function,
+        id: it.id,
+        arn: it.lambda_function_arn,
+        events: it.events.into_iter().map(String::from).collect(),
+        filter: it.filter,
+    });
+    let rules: Vec<Rule> = topics
+        .chain(queues)
+        .chain(functions)
+        .map(|given| rule(given, region))
+        .collect::<S3Result<_>>()?;
+    if rules.len() > RULES_MAX {
+        return Err(s3_error!(
+            InvalidArgument,
+            "A bucket has at most {RULES_MAX} notification configurations"
+        ));
+    }
+    let rules = Rules(rules);
+    match rules.clash() {
+        None => Ok(rules),
+        Some(clash) => Err(S3Error::with_message(
+            s3s::S3ErrorCode::InvalidArgument,
+            match clash {
+                Clash::Id => "Same ID used for multiple configurations. IDs must be unique",
+                Clash::Event => {
+                    "Configurations overlap. Configurations on the same bucket cannot share a \
+                     common event type."
+                }
+                Clash::Filter => {
+                    "Configuration is ambiguously defined. Cannot have overlapping suffixes in two \
+                     rules if the prefixes are overlapping for the same event type."
+                }
+            },
+        )),
+    }
+}
+
+fn rule(given: Given, region: &str) -> S3Result<Rule> {
+    let Given { kind, id, arn, events, filter } = given;
+    check_arn(kind, &arn, region)?;
+    if events.is_empty() || !events.iter().all(|event| is_known(event)) {
+        return Err(s3_error!(InvalidArgument, "The event is not supported for notifications"));
+    }
+    let id = id.filter(|id| !id.is_empty());
+    if id.as_ref().is_some_and(|id| id.chars().count() > ID_CHARS_MAX) {
+        return Err(s3_error!(InvalidArgument, "IDs have at most {ID_CHARS_MAX} characters"));
+    }
+    let id = id.unwrap_or_else(|| hex::encode(random_bytes::<16>()));
+    let (prefix, suffix) = ends(filter)?;
+    Ok(Rule { id, kind, arn, events, prefix, suffix })
+}
+
+fn check_arn(kind: Kind, arn: &str, region: &str) -> S3Result<()> {
+    let service = match kind {
+        Kind::Topic => "sns",
+        Kind::Queue => "sqs",
+        Kind::Function => "lambda",
+    };
+    let fields: Vec<&str> = arn.splitn(6, ':').collect();
+    let [_, partition, given, its_region, ..] = fields[..] else { return Err(bad_arn()) };
+    if target_of(arn).is_none() || partition.is_empty() || given != service {
+        return Err(bad_arn());
+    }
+    if !its_region.is_empty() && its_region != region {
+        return Err(s3_error!(
+            InvalidArgument,
+            "The notification destination service region is not valid for the bucket location \
+             constraint"
+        ));
+    }
+    Ok(())
+}
+
+fn bad_arn() -> S3Error {
+    s3_error!(InvalidArgument, "The ARN could not be parsed")
+}
+
+/// The prefix and the suffix that a filter names.
+fn ends(
+    filter: Option<NotificationConfigurationFilter>,
+) -> S3Result<(Option<String>, Option<String>)> {
+    let rules = filter.and_then(|filter| filter.key).and_then(|key| key.filter_rules);
+    let (mut prefix, mut suffix) = (None, None);
+    for FilterRule { name, value } in rules.unwrap_or_default() {
+        let name = name.as_ref().map(FilterRuleName::as_str).unwrap_or_default();
+        let end = match name.to_ascii_lowercase().as_str() {
+            "prefix" => &mut prefix,
+            "suffix" => &mut suffix,
+            _ => {
+                return Err(s3_error!(
+                    InvalidArgument,
+                    "filter rule name must be either prefix or suffix"
+                ));
+            }
+        };
+        let value = value.unwrap_or_default();
+        if value.len() > END_BYTES_MAX {
+            return Err(s3_error!(
+                InvalidArgument,
+                "Size of filter rule value cannot exceed {END_BYTES_MAX} bytes in UTF-8 \
+                 representation"
+            ));
+        }
+        if end.replace(value).is_some() {
+            return Err(s3_error!(
+                InvalidArgument,
+                "Cannot specify more than one {} rule in a filter.",
+                name.to_ascii_lowercase()
+            ));
+        }
+    }
+    Ok((prefix, suffix))
+}
+
+fn to_wire(rule: Rule, output: &mut GetBucketNotificationConfigurationOutput) {
+    let Rule { id, kind, arn, events, prefix, suffix } = rule;
+    let end = |name: &'static str, value: Option<String>| {
+        let name = Some(FilterRuleName::from_static(name));
+        value.map(|value| FilterRule { name, value: Some(value) })
+    };
+    let ends: Vec<_> =
+        [end("Prefix", prefix), end("Suffix", suffix)].into_iter().flatten().collect();
+    let filter = (!ends.is_empty()).then_some(NotificationConfigurationFilter {
+        key: Some(S3KeyFilter { filter_rules: Some(ends) }),
+    });
+    let events = events.into_iter().map(Into::into).collect();
+    let id = Some(id);
+    match kind {
+        Kind::Topic => output
+            .topic_configurations
+            .get_or_insert_default()
+            .push(TopicConfiguration { events, filter, id, topic_arn: arn }),
+        Kind::Queue => output
+            .queue_configurations
+            .get_or_insert_default()
+            .push(QueueConfiguration { events, filter, id, queue_arn: arn }),
+        Kind::Function => output
+            .lambda_function_configurations
+            .get_or_insert_default()
+            .push(LambdaFunctionConfiguration { events, filter, id, lambda_function_arn: arn }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,319 @@
+//! What others are told of requests, once their replies are ready: events about objects, and lines
+//! of access logs.
+//!
+//! Invariants:
+//! * Nobody is asked for a bucket just to log a request: what is remembered of it is enough. Only
+//!   where an object was changed is the bucket looked up again, if it was forgotten meanwhile.
+//! * Where nobody hears of anything, nothing is kept of a request.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, REFERER, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
+use martlet_protocol::entry::Bucket;
+use martlet_protocol::{Clock, Setting};
+use martlet_proxy::ObjectStore;
+
+use crate::auth::Target;
+use crate::door::{Door, ErrorCode, GuardedBody, Operation, PathKind, Tally};
+use crate::events::{About, Happened, Outlet, Rules, message, test_message};
+use crate::logging::{
+    AccessLog, Asker, BucketLogs, Entry, Facts, Line, Logging, Source, operation_name,
+};
+use crate::ops::{Announced, Targets, target_of};
+use crate::service::{Peer, Tls};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+const VERSION_ID: HeaderName = HeaderName::from_static("x-amz-version-id");
+
+/// Who is told of requests.
+#[derive(Clone, Debug, Default)]
+pub struct Hearers {
+    /// Of what became of objects, by the rules of their buckets.
+    pub outlet: Option<Arc<dyn Outlet>>,
+    /// Of every request, in a line.
+    pub access_log: Option<Arc<dyn AccessLog>>,
+    /// Of requests to buckets whose owners want them logged.
+    pub bucket_logs: Option<Arc<BucketLogs>>,
+}
+
+/// Tells them.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    store: ObjectStore,
+    region: Arc<str>,
+    clock: Arc<dyn Clock>,
+    pub(crate) hearers: Hearers,
+}
+
+/// What is kept of a request until its reply is ready.
+pub(crate) struct Seen {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    host: Option<HeaderValue>,
+    referer: Option<HeaderValue>,
+    agent: Option<HeaderValue>,
+    peer: Option<IpAddr>,
+    tls: Option<Tls>,
+    target: Option<Target>,
+    began: Instant,
+}
+
+impl Watch {
+    pub(crate) fn new(store: ObjectStore, region: Arc<str>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, region, clock, hearers: Hearers::default() }
+    }
+
+    /// Takes note of a request, if anyone will be told of it.
+    pub(crate) fn see<S, B>(&self, door: &Door<S>, request: &mut Request<B>) -> Option<Seen>
+    where
+        S: tower::Service<
+                Request<s3s::Body>,
+                Response = Response<s3s::Body>,
+                Error = std::convert::Infallible,
+            > + Clone,
+    {
+        let Hearers { outlet, access_log, bucket_logs } = &self.hearers;
+        if outlet.is_none() && access_log.is_none() && bucket_logs.is_none() {
+            return None;
+        }
+        if outlet.is_some() {
+            request.extensions_mut().insert(Targets(outlet.clone()));
+        }
+        let headers = request.headers();
+        let header = |name| headers.get(name).cloned();
+        Some(Seen {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            version: request.version(),
+            host: header(HOST),
+            referer: header(REFERER),
+            agent: header(USER_AGENT),
+            peer: request.extensions().get::<Peer>().map(|Peer(address)| *address),
+            tls: request.extensions().get::<Tls>().copied(),
+            target: door.target_of(request.uri(), headers),
+            began: Instant::now(),
+        })
+    }
+
+    /// Tells of a request that has been answered.
+    pub(crate) async fn tell(&self, seen: Seen, response: &mut Response<GuardedBody>) {
+        let happened = response.extensions_mut().remove::<Happened>().unwrap_or_default();
+        let announced = response.extensions_mut().remove::<Announced>();
+        let name = seen.target.as_ref().and_then(Target::bucket);
+        let mut bucket = name.and_then(|name| self.store.remembered_bucket(name));
+        if let (None, Some(name), false) = (&bucket, name, happened.0.is_empty()) {
+            bucket = Box::pin(self.store.bucket(name)).await.ok();
+        }
+        if let (Some(name), Some(bucket), Some(outlet)) = (name, &bucket, &self.hearers.outlet) {
+            let requester = response.extensions().get::<Asker>();
+            let about = About {
+                bucket: name,
+                bucket_owner: &bucket.owner,
+                region: &self.region,
+                now_ms: self.clock.now_ms(),
+                requester: requester.and_then(|asker| asker.identity.name()),
+                source: seen.peer.map(|address| address.to_canonical()),
+                request_id: text(response.headers(), &REQUEST_ID).unwrap_or_default(),
+                host_id: text(response.headers(), &HOST_ID).unwrap_or_default(),
+            };
+            tell_events(outlet.as_ref(), &about, bucket, &happened);
+            for target in announced.iter().flat_map(|Announced(targets)| targets) {
+                outlet.offer(target, test_message(&about));
+            }
+        }
+        self.log(&seen, bucket.as_deref(), &happened, response);
+    }
+
+    /// Writes lines where they are wanted.
+    fn log(
+        &self,
+        seen: &Seen,
+        bucket: Option<&Bucket>,
+        happened: &Happened,
+        response: &mut Response<GuardedBody>,
+    ) {
+        let now_ms = self.clock.now_ms();
+        let name = seen.target.as_ref().and_then(Target::bucket);
+        let of_bucket = self.hearers.bucket_logs.as_ref().and_then(|logs| {
+            let source = source_of(name?, bucket?, now_ms)?;
+            Some((logs.clone(), source))
+        });
+        let access_log = self.hearers.access_log.clone();
+        if of_bucket.is_none() && access_log.is_none() {
+            return;
+        }
+        let line = seen.line(bucket, happened, now_ms, response);
+        let began = seen.began;
+        let counted = Counted { sent_bytes: 0, line, began, access_log, of_bucket };
+        response.body_mut().count_by(Box::new(counted));
+    }
+}
+
+/// Tells those who, by the bucket's rules, want to hear of what happened.
+fn tell_events(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, happened: &Happened) {
+    let Some(document) = bucket.settings.get(Setting::Notification) else { return };
+    if happened.0.is_empty() {
+        return;
+    }
+    let Some(rules) = Rules::of(document) else {
+        tracing::error!(bucket = about.bucket, "the notification rules of a bucket can't be read");
+        return;
+    };
+    for happening in &happened.0 {
+        for rule in rules.meaning(happening.event, &happening.key) {
+            if let Some(target) = target_of(&rule.arn) {
+                outlet.offer(target, message(about, happening, &rule.id));
+            }
+        }
+    }
+}
+
+/// Where the requests to a bucket are logged, if they are.
+fn source_of(name: &str, bucket: &Bucket, now_ms: u64) -> Option<Source> {
+    let logging = Logging::of(bucket.settings.get(Setting::Logging)?)?;
+    let day = logging.day_of(now_ms);
+    Some(Source { bucket: name.to_owned(), owner: bucket.owner.clone(), logging, day })
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn said(value: Option<&HeaderValue>) -> Option<&str> {
+    value.and_then(|value| value.to_str().ok())
+}
+
+impl Seen {
+    fn line(
+        &self,
+        bucket: Option<&Bucket>,
+        happened: &Happened,
+        now_ms: u64,
+        response: &Response<GuardedBody>,
+    ) -> Line {
+        let (headers, extensions) = (response.headers(), response.extensions());
+        let operation = extensions.get::<&'static Operation>().copied();
+        let only = happened.0.first().filter(|_| happened.0.len() == 1);
+        let target = self.target.as_ref();
+        let key = target.and_then(Target::key);
+        let path = match (target.and_then(Target::bucket), key) {
+            (None, _) => PathKind::Service,
+            (Some(_), None) => PathKind::Bucket,
+            (Some(_), Some(_)) => PathKind::Object,
+        };
+        let elapsed_ms = now_ms_since(self.began);
+        Line::new(&Facts {
+            bucket_owner: bucket.map(|bucket| bucket.owner.as_str()),
+            bucket: target.and_then(Target::bucket),
+            time_ms: now_ms.saturating_sub(elapsed_ms),
+            ip: self.peer,
+            asker: extensions.get(),
+            request_id: text(headers, &REQUEST_ID).unwrap_or_default(),
+            operation: &operation_name(operation, self.method.as_str(), path),
+            key: key.or_else(|| only.map(|happening| happening.key.as_str())),
+            request: &format!("{} {} {:?}", self.method, path_of(&self.uri), self.version),
+            status: response.status().as_u16(),
+            error: extensions.get::<ErrorCode>().map(|ErrorCode(code)| &**code),
+            object_size: only.and_then(|happening| happening.size).or_else(|| {
+                size_read(operation.filter(|_| response.status().is_success()), headers)
+            }),
+            turn_around_ms: elapsed_ms,
+            referer: said(self.referer.as_ref()),
+            agent: said(self.agent.as_ref()),
+            version: text(headers, &VERSION_ID),
+            host_id: text(headers, &HOST_ID).unwrap_or_default(),
+            host: said(self.host.as_ref()).or_else(|| self.uri.host()),
+            tls: self.tls,
+        })
+    }
+}
+
+/// What query keys that sign a request begin with.
+const SECRET: [&str; 3] = ["X-Amz-Signature=", "Signature=", "X-Amz-Security-Token="];
+
+/// The path with its query, but for what signs it: whoever reads a log must not get in by it.
+fn path_of(uri: &Uri) -> String {
+    let Some(query) = uri.query() else { return uri.path().to_owned() };
+    let shown = query.split('&').map(|pair| {
+        let secret = SECRET.iter().find(|name| pair.starts_with(**name));
+        secret.map_or_else(|| pair.to_owned(), |name| format!("{name}REDACTED"))
+    });
+    format!("{}?{}", uri.path(), shown.collect::<Vec<_>>().join("&"))
+}
+
+/// The size of an object that was read, by what its reply says.
+fn size_read(operation: Option<&Operation>, headers: &HeaderMap) -> Option<u64> {
+    operation.filter(|row| matches!(row.name, "GetObject" | "HeadObject"))?;
+    let range = text(headers, &CONTENT_RANGE).and_then(|range| range.rsplit_once('/'));
+    let size = range.map(|(_, size)| size).or_else(|| text(headers, &CONTENT_LENGTH))?;
+    size.parse().ok()
+}
+
+fn now_ms_since(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A reply on its way; its line is written when it has been sent or given up.
+#[derive(Debug)]
+struct Counted {
+    sent_bytes: u64,
+    line: Line,
+    began: Instant,
+    access_log: Option<Arc<dyn AccessLog>>,
+    of_bucket: Option<(Arc<BucketLogs>, Source)>,
+}
+
+impl Tally for Counted {
+    fn add(&mut self, bytes: usize) {
+        self.sent_bytes += bytes as u64;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let line = self.line.finish(self.sent_bytes, now_ms_since(self.began));
+        if let Some((logs, source)) = self.of_bucket.take() {
+            logs.offer(Entry { source, line: line.clone() });
+        }
+        if let Some(log) = &self.access_log {
+            log.offer(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_not_logged() {
+        let uri = Uri::from_static(
+            "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=abc&versionId=1",
+        );
+        let shown = path_of(&uri);
+        assert_eq!(
+            shown,
+            "/b/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=REDACTED&versionId=1"
+        );
+        assert_eq!(path_of(&Uri::from_static("/b/k")), "/b/k");
+        let old = path_of(&Uri::from_static("/b?AWSAccessKeyId=a&Signature=s%3D&Expires=1"));
+        assert_eq!(old, "/b?AWSAccessKeyId=a&Signature=REDACTED&Expires=1");
+    }
+
+    #[test]
+    fn the_size_of_what_was_read_is_the_objects() {
+        let row = |name| crate::door::TABLE.iter().find(|row| row.name == name);
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("5"));
+        assert_eq!(size_read(row("HeadObject"), &headers), Some(5));
+        assert_eq!(size_read(row("ListObjects"), &headers), None);
+        headers.insert(CONTENT_RANGE, HeaderValue::from_static("bytes 0-4/90"));
+        assert_eq!(size_read(row("GetObject"), &headers), Some(90));
+        assert_eq!(size_read(None, &headers), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! The access log of a process: a line for each request, in a file.
+//!
+//! Invariants:
+//! * No request waits for the file. Lines that it is too slow for are lost, and counted.
+//! * The file is opened anew for each batch: it may be renamed at any time, and the next batch makes
+//!   another.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use martlet_s3compat::AccessLog;
+use tokio::sync::{mpsc, watch};
+
+/// Lines between requests and the file.
+const QUEUED_MAX: usize = 16 * 1024;
+/// Lines that are written at once.
+const BATCH_MAX: usize = 4096;
+/// How long lines are gathered.
+const GATHER: Duration = Duration::from_millis(200);
+
+/// Takes lines on their way to the file.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    queue: mpsc::Sender<String>,
+    lost: AtomicU64,
+}
+
+/// Writes them.
+#[derive(Debug)]
+pub(crate) struct Scribe {
+    path: PathBuf,
+    queue: mpsc::Receiver<String>,
+}
+
+impl LogFile {
+    /// The log in a file, and who writes it.
+    ///
+    /// # Errors
+    /// When the file can't be written to.
+    pub(crate) fn open(path: &Path) -> io::Result<(Self, Scribe)> {
+        append(path, "")?;
+        let (sender, queue) = mpsc::channel(QUEUED_MAX);
+        let log = Self { queue: sender, lost: AtomicU64::new(0) };
+        Ok((log, Scribe { path: path.to_owned(), queue }))
+    }
+
+    /// Lines that the file was too slow for.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl AccessLog for LogFile {
+    fn offer(&self, line: String) {
+        if self.queue.try_send(line).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Scribe {
+    /// Writes until `stopped`, and then what is there already.
+    pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        let mut is_stopping = false;
+        while !is_stopping {
+            let mut batch = Vec::new();
+            tokio::select! {
+                taken = self.queue.recv_many(&mut batch, BATCH_MAX) => if taken == 0 { return },
+                () = told_to_stop(&mut stopped) => is_stopping = true,
+            }
+            if is_stopping {
+                self.queue.close();
+            }
+            self.write(batch).await;
+            if !is_stopping {
+                let _ = tokio::time::timeout(GATHER, told_to_stop(&mut stopped)).await;
+            }
+        }
+        let mut batch = Vec::new();
+        while self.queue.recv_many(&mut batch, BATCH_MAX).await > 0 {
+            self.write(std::mem::take(&mut batch)).await;
+        }
+    }
+
+    async fn write(&self, batch: Vec<String>) {
+        if batch.is_empty() {
+            return;
+        }
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            let mut text = batch.join("\n");
+            text.push('\n');
+            append(&path, &text)
+        });
+        match written.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let path = self.path.display();
+                tracing::error!(%error, %path, "lines of the access log are lost");
+            }
+            Err(error) => tracing::error!(%error, "lines of the access log are lost"),
+        }
+    }
+}
+
+/// Until it is said; whoever could say so being gone is as good.
+async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+fn append(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_written_also_after_the_file_was_renamed_and_at_the_end() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("access.log");
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let (log, scribe) = LogFile::open(&path).unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(scribe.run(stopped));
+        log.offer("one".to_owned());
+        let written = async {
+            while read(&path) != "one\n" {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(40), written).await.unwrap();
+        let aside = place.path().join("access.log.1");
+        std::fs::rename(&path, &aside).unwrap();
+        log.offer("two".to_owned());
+        log.offer("three".to_owned());
+        stop.send_replace(true);
+        tokio::time::timeout(Duration::from_secs(40), task).await.unwrap().unwrap();
+        assert_eq!((&*read(&aside), &*read(&path)), ("one\n", "two\nthree\n"));
+        assert_eq!(log.lost(), 0);
+        log.offer("four".to_owned());
+        assert_eq!(log.lost(), 1, "nobody writes any more");
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_written_is_told_of_at_once() {
+        let place = tempfile::tempdir().unwrap();
+        assert!(LogFile::open(&place.path().join("none").join("log")).is_err());
+    }
+}

@@ -1,0 +1,157 @@
+//! Events on their way to targets: webhooks, and files of JSON lines.
+//!
+//! ```text
+//! requests ─▶ queue (memory) ─▶ spool (data folder) ─▶ target
+//!               full: lost        full: lost           again until it is acknowledged
+//! ```
+//!
+//! * [`targets`]: which there are, as the process is told.
+//! * [`spool`]: what was taken and not acknowledged yet, on disk.
+//! * [`webhook`], [`queue_file`]: the two kinds of target.
+//! * [`carrier`]: the tasks between them.
+//!
+//! Invariants:
+//! * What is in the spool is delivered at least once, in order, also after the process was started
+//!   again. A target that answers nothing holds up its own messages alone.
+//! * What is on its way to the spool is lost if the process dies: no request waits for a disk here.
+//! * Memory and disk are bounded for each target. What is beyond that is counted as lost: the oldest
+//!   messages stay.
+
+mod carrier;
+mod queue_file;
+mod spool;
+mod targets;
+mod webhook;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use martlet_s3compat::Outlet;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+pub(crate) use self::targets::{TargetSettings, check, targets};
+use super::folder::DataFolder;
+use super::metrics::TargetFigures;
+use crate::failure::Failure;
+use crate::units::Size;
+
+/// Messages of a target between requests and its spool.
+const QUEUED_MAX: usize = 4096;
+/// Where the spools are, in the data folder.
+const FOLDER: &str = "events";
+
+/// What became of the messages of a target.
+#[derive(Debug, Default)]
+struct Counts {
+    taken: AtomicU64,
+    delivered: AtomicU64,
+    lost: AtomicU64,
+    /// Attempts that failed.
+    failures: AtomicU64,
+    /// Bytes in the spool.
+    waiting_bytes: AtomicU64,
+}
+
+impl Counts {
+    fn lose(&self, messages: u64) {
+        self.lost.fetch_add(messages, Ordering::Relaxed);
+    }
+}
+
+struct Target {
+    queue: mpsc::Sender<Bytes>,
+    counts: Arc<Counts>,
+}
+
+/// All targets of a process.
+pub(crate) struct Events {
+    targets: BTreeMap<String, Target>,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.targets.keys()).finish()
+    }
+}
+
+impl Events {
+    /// Opens the spools of the targets, and starts what delivers from them, until `stopped`.
+    pub(crate) fn open(
+        settings: &BTreeMap<String, TargetSettings>,
+        Size(spool_bytes_max): Size,
+        folder: &DataFolder,
+        (tasks, stopped): (&mut JoinSet<()>, &watch::Receiver<bool>),
+    ) -> Result<Self, Failure> {
+        let mut targets = BTreeMap::new();
+        for (name, setting) in settings {
+            let counts = Arc::new(Counts::default());
+            let place = folder.join(FOLDER).join(name);
+            let unusable = |error: std::io::Error| {
+                Failure::refused(format!(
+                    "the spool of the notification target \"{name}\" at {} can't be used: {error}",
+                    place.display()
+                ))
+            };
+            let (tail, head) = spool::open(&place, spool_bytes_max, &counts).map_err(unusable)?;
+            let (sender, queue) = mpsc::channel(QUEUED_MAX);
+            let written = Arc::new(tokio::sync::Notify::new());
+            let keeper =
+                carrier::Keeper { tail, queue, counts: counts.clone(), written: written.clone() };
+            tasks.spawn(keeper.run(stopped.clone()));
+            let carrier = carrier::Carrier {
+                name: name.clone(),
+                head,
+                destination: setting.destination()?,
+                counts: counts.clone(),
+                written,
+            };
+            tasks.spawn(carrier.run(stopped.clone()));
+            targets.insert(name.clone(), Target { queue: sender, counts });
+        }
+        Ok(Self { targets })
+    }
+
+    /// What became of the messages.
+    pub(crate) fn figures(&self) -> Vec<TargetFigures> {
+        let figures = |(name, target): (&String, &Target)| {
+            let counts = &target.counts;
+            let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            TargetFigures {
+                name: name.clone(),
+                taken: read(&counts.taken),
+                delivered: read(&counts.delivered),
+                lost: read(&counts.lost),
+                failures: read(&counts.failures),
+                waiting_bytes: read(&counts.waiting_bytes),
+            }
+        };
+        self.targets.iter().map(figures).collect()
+    }
+}
+
+impl Outlet for Events {
+    fn knows(&self, target: &str) -> bool {
+        self.targets.contains_key(target)
+    }
+
+    fn offer(&self, name: &str, message: Bytes) {
+        // Rules outlive settings: a target may be gone.
+        let Some(target) = self.targets.get(name) else {
+            tracing::debug!(name, "an event is for a target that is not known any more");
+            return;
+        };
+        match target.queue.try_send(message) {
+            Ok(()) => {
+                target.counts.taken.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => target.counts.lose(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

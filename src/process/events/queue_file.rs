@@ -1,0 +1,111 @@
+//! A target that is a file of JSON lines, for whoever reads along.
+//!
+//! Invariants:
+//! * Messages are synced before they are acknowledged.
+//! * The file is opened anew for each batch: whoever renames it gets all of it, and the next batch
+//!   makes another.
+//! * A file that has become long is renamed to `NAME.1`, the one before to `NAME.2`; the oldest of
+//!   them goes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+/// A file is renamed when it has so many bytes.
+const FILE_BYTES: u64 = 64 << 20;
+/// Files that are kept beside it.
+const KEPT: u32 = 9;
+
+/// The file.
+#[derive(Clone, Debug)]
+pub(super) struct QueueFile {
+    path: PathBuf,
+    file_bytes: u64,
+}
+
+impl QueueFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, file_bytes: FILE_BYTES }
+    }
+
+    /// Adds messages, a line each.
+    pub(super) fn append(&self, messages: &[Bytes]) -> io::Result<()> {
+        let mut file = self.open()?;
+        if file.metadata()?.len() >= self.file_bytes {
+            drop(file);
+            self.rotate()?;
+            file = self.open()?;
+        }
+        let bytes: usize = messages.iter().map(|message| message.len() + 1).sum();
+        let mut lines = Vec::with_capacity(bytes);
+        for message in messages {
+            lines.extend_from_slice(message);
+            lines.push(b'\n');
+        }
+        file.write_all(&lines)?;
+        file.sync_data()
+    }
+
+    fn open(&self) -> io::Result<File> {
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder)?;
+        }
+        OpenOptions::new().create(true).append(true).open(&self.path)
+    }
+
+    fn rotate(&self) -> io::Result<()> {
+        for number in (1..KEPT).rev() {
+            rename_if_there(&self.numbered(number), &self.numbered(number + 1))?;
+        }
+        rename_if_there(&self.path, &self.numbered(1))
+    }
+
+    fn numbered(&self, number: u32) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+}
+
+fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_files_are_put_aside_and_the_oldest_goes() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("sub").join("events");
+        let file = QueueFile { path: path.clone(), file_bytes: 10 };
+        let message = |at: u32| Bytes::from(format!("message {at:02}"));
+        for at in 0..12 {
+            file.append(&[message(at)]).unwrap();
+        }
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        assert_eq!(read(&path), "message 11\n");
+        assert_eq!(read(&file.numbered(1)), "message 10\n");
+        assert_eq!(read(&file.numbered(9)), "message 02\n");
+        assert!(!file.numbered(10).exists());
+    }
+
+    #[test]
+    fn whoever_renames_the_file_has_all_of_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("events");
+        let file = QueueFile::new(path.clone());
+        file.append(&[Bytes::from_static(b"{}"), Bytes::from_static(b"{}")]).unwrap();
+        let aside = place.path().join("aside");
+        fs::rename(&path, &aside).unwrap();
+        file.append(&[Bytes::from_static(b"[]")]).unwrap();
+        assert_eq!(fs::read_to_string(aside).unwrap(), "{}\n{}\n");
+        assert_eq!(fs::read_to_string(path).unwrap(), "[]\n");
+    }
+}

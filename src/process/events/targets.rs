@@ -1,0 +1,159 @@
+//! Which targets there are, as a process is told: by a table in its file, or by one text in its
+//! environment.
+//!
+//! ```toml
+//! [notifications.hook]
+//! webhook = "http://10.0.0.9:8080/events"
+//! [notifications.audit]
+//! queue_file = "/var/log/martlet/events.jsonl"
+//! ```
+//!
+//! `MARTLET_NOTIFICATIONS=hook=http://10.0.0.9:8080/events,audit=/var/log/martlet/events.jsonl`
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use hyper::Uri;
+use serde::{Deserialize, Deserializer};
+
+use super::carrier::Destination;
+use super::queue_file::QueueFile;
+use super::webhook::Webhook;
+use crate::failure::Failure;
+
+/// Characters of a name.
+const NAME_CHARS_MAX: usize = 64;
+
+/// Where the messages of a target go: to one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TargetSettings {
+    /// Each goes there in a POST.
+    webhook: Option<String>,
+    /// Each is a line there.
+    queue_file: Option<PathBuf>,
+}
+
+impl TargetSettings {
+    fn of_text(text: &str) -> Self {
+        if text.contains("://") {
+            Self { webhook: Some(text.to_owned()), queue_file: None }
+        } else {
+            Self { webhook: None, queue_file: Some(text.into()) }
+        }
+    }
+
+    /// What delivers there.
+    pub(super) fn destination(&self) -> Result<Destination, Failure> {
+        match (&self.webhook, &self.queue_file) {
+            (Some(url), None) => Ok(Destination::Webhook(Webhook::new(address(url)?))),
+            (None, Some(path)) => Ok(Destination::File(QueueFile::new(path.clone()))),
+            _ => Err(Failure::usage(
+                "a notification target takes either webhook = \"http://…\" or queue_file = \"…\"",
+            )),
+        }
+    }
+}
+
+fn address(url: &str) -> Result<Uri, Failure> {
+    let address = url.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
+    let is_http = |uri: &Uri| uri.scheme_str() == Some("http");
+    address.filter(is_http).ok_or_else(|| {
+        Failure::usage(format!(
+            "the webhook \"{url}\" should be like http://host:port/path; https is not spoken: let a \
+             proxy on this machine add it"
+        ))
+    })
+}
+
+/// Reads the setting in either form.
+pub(crate) fn targets<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, TargetSettings>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Text(String),
+        Table(BTreeMap<String, TargetSettings>),
+    }
+    match Form::deserialize(deserializer)? {
+        Form::Table(table) => Ok(table),
+        Form::Text(text) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            let read = |item: &str| {
+                let (name, place) = item.split_once('=').ok_or_else(|| {
+                    serde::de::Error::custom("write NAME=http://host/path or NAME=/path/to/file")
+                })?;
+                Ok((name.trim().to_owned(), TargetSettings::of_text(place.trim())))
+            };
+            items.map(read).collect()
+        }
+    }
+}
+
+/// Refuses what makes no sense.
+pub(crate) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Failure> {
+    for (name, target) in targets {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {
+            return Err(Failure::usage(format!(
+                "the name \"{name}\" of a notification target should be letters, digits, '-' and '_', \
+                 {NAME_CHARS_MAX} at most: it ends an ARN"
+            )));
+        }
+        target.destination()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::settings::Told;
+
+    #[derive(Deserialize)]
+    struct Only {
+        #[serde(deserialize_with = "targets")]
+        notifications: BTreeMap<String, TargetSettings>,
+    }
+
+    fn told(
+        file: &str,
+        variable: Option<&str>,
+    ) -> Result<BTreeMap<String, TargetSettings>, Failure> {
+        let environment =
+            |name: &str| variable.filter(|_| name == "MARTLET_NOTIFICATIONS").map(str::to_owned);
+        let args = BTreeMap::<String, String>::new();
+        let told = Told::gather(&["notifications"], &args, environment, Some(file))?;
+        told.extract::<Only>().map(|only| only.notifications)
+    }
+
+    #[test]
+    fn a_file_and_the_environment_say_the_same() {
+        let file =
+            "[notifications.hook]\nwebhook = 'http://h:1/p'\n[notifications.f]\nqueue_file = '/f'";
+        let table = told(file, None).unwrap();
+        let text = told("", Some("hook=http://h:1/p, f=/f")).unwrap();
+        assert_eq!(table, text);
+        assert_eq!(table.keys().collect::<Vec<_>>(), ["f", "hook"]);
+        check(&table).unwrap();
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_would_be_right() {
+        let refusal = |file: &str| {
+            let read = told(file, None).and_then(|targets| check(&targets));
+            read.unwrap_err().to_string()
+        };
+        assert!(
+            refusal("[notifications.a]\nwebhook = 'https://h/'").contains("https is not spoken")
+        );
+        assert!(refusal("[notifications.a]\nwebhook = '/h'").contains("http://host:port"));
+        assert!(refusal("[notifications.a]").contains("either webhook"));
+        let both = "[notifications.a]\nwebhook = 'http://h/'\nqueue_file = '/f'";
+        assert!(refusal(both).contains("either webhook"));
+        assert!(refusal("[notifications.'a/b']\nqueue_file = '/f'").contains("it ends an ARN"));
+        assert!(refusal("[notifications.a]\nport = 9").contains("notifications"));
+        assert!(told("", Some("hook")).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Targets from end to end: what is offered arrives, in order, whatever happens between.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+struct Running {
+    events: Events,
+    tasks: JoinSet<()>,
+    stop: watch::Sender<bool>,
+    _folder: DataFolder,
+}
+
+impl Running {
+    fn start(place: &Path, settings: &str, room: u64) -> Self {
+        let table: BTreeMap<String, TargetSettings> = toml::from_str(settings).unwrap();
+        let folder = DataFolder::open(place).unwrap();
+        let mut tasks = JoinSet::new();
+        let (stop, stopped) = watch::channel(false);
+        let events = Events::open(&table, Size(room), &folder, (&mut tasks, &stopped)).unwrap();
+        Self { events, tasks, stop, _folder: folder }
+    }
+
+    async fn stop(mut self) {
+        self.stop.send_replace(true);
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        tokio::time::timeout(PATIENCE, ended).await.expect("the tasks end when they are told to");
+    }
+
+    fn offer(&self, texts: &[&str]) {
+        for text in texts {
+            self.events.offer("t", Bytes::copy_from_slice(text.as_bytes()));
+        }
+    }
+}
+
+async fn until(mut is_so: impl FnMut() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect("it should have come to this by now");
+}
+
+#[tokio::test]
+async fn a_file_has_every_message_once_across_restarts() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("queue");
+    let settings = format!("[t]\nqueue_file = '{}'", path.display());
+    let read = || std::fs::read_to_string(&path).unwrap_or_default();
+    let running = Running::start(&place.path().join("data"), &settings, 1 << 20);
+    assert!(running.events.knows("t") && !running.events.knows("u"));
+    running.offer(&["1", "2"]);
+    until(|| read() == "1\n2\n").await;
+    running.offer(&["3"]);
+    running.stop().await;
+    let running = Running::start(&place.path().join("data"), &settings, 1 << 20);
+    running.offer(&["4"]);
+    until(|| read().ends_with("4\n")).await;
+    assert_eq!(read().lines().filter(|line| *line == "3").count(), 1);
+    until(|| running.events.figures()[0].waiting_bytes == 0).await;
+    assert_eq!(running.events.figures()[0].lost, 0);
+    running.stop().await;
+}
+
+/// Answers each request with the next of these, and tells the bodies.
+async fn answer(listener: TcpListener, statuses: &[u16]) -> Vec<String> {
+    let mut bodies = Vec::new();
+    for status in statuses {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        let body = loop {
+            let mut piece = [0; 1024];
+            let count = stream.read(&mut piece).await.unwrap();
+            request.extend_from_slice(&piece[..count]);
+            let text = String::from_utf8_lossy(&request).into_owned();
+            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+            assert!(head.starts_with("POST /hook HTTP/1.1\r\n"), "{head}");
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() == length.unwrap().parse::<usize>().unwrap() {
+                break body.to_owned();
+            }
+        };
+        bodies.push(body);
+        let reply =
+            format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        stream.write_all(reply.as_bytes()).await.unwrap();
+    }
+    bodies
+}
+
+#[tokio::test]
+async fn a_webhook_is_asked_until_it_acknowledges() {
+    let place = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let settings = format!("[t]\nwebhook = 'http://{}/hook'", listener.local_addr().unwrap());
+    let running = Running::start(place.path(), &settings, 1 << 20);
+    running.offer(&["first", "second"]);
+    let bodies = tokio::time::timeout(PATIENCE, answer(listener, &[500, 307, 200, 204])).await;
+    assert_eq!(bodies.unwrap(), ["first", "first", "first", "second"]);
+    until(|| running.events.figures()[0].delivered == 2).await;
+    assert_eq!(running.events.figures()[0].failures, 2);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_nobody_takes_is_kept_up_to_the_room_there_is() {
+    let place = tempfile::tempdir().unwrap();
+    let port = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let settings = format!("[t]\nwebhook = 'http://{port}/hook'");
+    let running = Running::start(place.path(), &settings, 100);
+    for _ in 0..20 {
+        running.offer(&["0123456789"]);
+    }
+    until(|| running.events.figures()[0].lost == 15).await;
+    assert_eq!(running.events.figures()[0].waiting_bytes, 100);
+    running.stop().await;
+    let listener = TcpListener::bind(port).await.unwrap();
+    let running = Running::start(place.path(), &settings, 100);
+    let bodies = tokio::time::timeout(PATIENCE, answer(listener, &[200; 5])).await.unwrap();
+    assert_eq!(bodies, ["0123456789"; 5]);
+    running.stop().await;
+}

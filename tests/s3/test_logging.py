@@ -1,0 +1,257 @@
+"""Access logs: where a bucket's requests are logged, the lines, and the server's own file."""
+
+import json
+import re
+import time
+
+import pytest
+import urllib.request
+from botocore.exceptions import ClientError
+
+from conftest import client_for, running_server
+
+PATIENCE_S = 40
+FIELDS = ["owner", "bucket", "time", "ip", "requester", "request_id", "operation", "key", "uri",
+          "status", "error", "sent", "size", "total", "turn_around", "referer", "agent", "version",
+          "host_id", "signature", "cipher", "authentication", "host", "tls", "arn", "acl"]
+LINE = re.compile(r'\[([^\]]*)\]|"([^"]*)"|(\S+)')
+
+
+def read_line(line):
+    fields = [next(piece for piece in found if piece) for found in LINE.findall(line)]
+    assert len(fields) == len(FIELDS), line
+    return dict(zip(FIELDS, fields))
+
+
+def until(is_so):
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        result = is_so()
+        if result:
+            return result
+        time.sleep(0.1)
+    raise AssertionError("it did not come to this in time")
+
+
+@pytest.fixture(scope="module")
+def log_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("log") / "access.log"
+
+
+@pytest.fixture(scope="module")
+def logged(log_file):
+    settings = {"MARTLET_ACCESS_LOG": str(log_file), "MARTLET_BUCKET_LOG_INTERVAL": "300ms"}
+    with running_server(settings=settings) as server:
+        yield server
+        assert server.stop() == 0, server.log()
+        assert server.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def client(logged):
+    return client_for(logged)
+
+
+_numbers = iter(range(1000))
+
+
+@pytest.fixture
+def source(client):
+    name = f"source-{next(_numbers)}"
+    client.create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def target(client):
+    name = f"target-{next(_numbers)}"
+    client.create_bucket(Bucket=name)
+    return name
+
+
+def account(client, bucket):
+    return client.get_bucket_acl(Bucket=bucket)["Owner"]["ID"]
+
+
+def policy(client, source, target, prefix="log/", **changes):
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": "logging.s3.amazonaws.com"},
+        "Action": ["s3:PutObject"],
+        "Resource": f"arn:aws:s3:::{target}/{prefix or '*'}",
+        "Condition": {"ArnLike": {"aws:SourceArn": f"arn:aws:s3:::{source}"},
+                      "StringEquals": {"aws:SourceAccount": account(client, source)}},
+        **changes,
+    }
+    client.put_bucket_policy(
+        Bucket=target, Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+
+
+def put_logging(client, source, target, prefix="log/", **more):
+    enabled = {"TargetBucket": target, "TargetPrefix": prefix, **more}
+    client.put_bucket_logging(Bucket=source, BucketLoggingStatus={"LoggingEnabled": enabled})
+
+
+def code_of(call, *arguments, **named):
+    with pytest.raises(ClientError) as caught:
+        call(*arguments, **named)
+    response = caught.value.response
+    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
+
+
+def test_it_comes_back_and_an_empty_status_ends_it(client, source, target):
+    assert "LoggingEnabled" not in client.get_bucket_logging(Bucket=source)
+    policy(client, source, target)
+    put_logging(client, source, target)
+    enabled = client.get_bucket_logging(Bucket=source)["LoggingEnabled"]
+    assert enabled == {"TargetBucket": target, "TargetPrefix": "log/",
+                       "TargetObjectKeyFormat": {"SimplePrefix": {}}}
+    format = {"PartitionedPrefix": {"PartitionDateSource": "EventTime"}}
+    put_logging(client, source, target, TargetObjectKeyFormat=format)
+    enabled = client.get_bucket_logging(Bucket=source)["LoggingEnabled"]
+    assert enabled["TargetObjectKeyFormat"] == format
+    client.put_bucket_logging(Bucket=source, BucketLoggingStatus={})
+    assert "LoggingEnabled" not in client.get_bucket_logging(Bucket=source)
+
+
+def test_the_target_has_to_be_there(client, source):
+    assert code_of(put_logging, client, source, "nowhere-at-all") == (
+        400, "InvalidTargetBucketForLogging")
+    assert code_of(put_logging, client, "nowhere-at-all", source) == (404, "NoSuchBucket")
+    assert code_of(client.get_bucket_logging, Bucket="nowhere-at-all") == (404, "NoSuchBucket")
+
+
+def test_the_target_has_to_take_logs(client, source, target):
+    denied = (403, "AccessDenied")
+    assert code_of(put_logging, client, source, target) == denied
+    arn = f"arn:aws:s3:::{source}"
+    for changes in [
+        {"Principal": {"AWS": "*"}},
+        {"Principal": {"Service": "logging.s3.amazonaws.comkaboom"}},
+        {"Action": ["s3:GetObject"]},
+        {"Resource": f"arn:aws:s3:::{target}/kaboom"},
+        {"Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:s3:::kaboom"}}},
+        {"Condition": {"ArnLike": {"aws:SourceArn": arn},
+                       "StringEquals": {"aws:SourceAccount": "kaboom"}}},
+    ]:
+        policy(client, source, target, **changes)
+        assert code_of(put_logging, client, source, target) == denied, changes
+    policy(client, source, target)
+    put_logging(client, source, target)
+
+
+def test_a_list_that_names_log_delivery_is_as_good_as_a_policy(client, source, target):
+    rules = {"Rules": [{"ObjectOwnership": "BucketOwnerPreferred"}]}
+    client.put_bucket_ownership_controls(Bucket=target, OwnershipControls=rules)
+    assert code_of(put_logging, client, source, target) == (403, "AccessDenied")
+    client.put_bucket_acl(Bucket=target, ACL="log-delivery-write")
+    owner = account(client, source)
+    grant = {"Grantee": {"Type": "CanonicalUser", "ID": owner}, "Permission": "READ"}
+    put_logging(client, source, target, TargetGrants=[grant])
+    [back] = client.get_bucket_logging(Bucket=source)["LoggingEnabled"]["TargetGrants"]
+    assert (back["Grantee"]["ID"], back["Permission"]) == (owner, "READ")
+    wrong = {**grant, "Permission": "WRITE_ACP"}
+    assert code_of(put_logging, client, source, target, TargetGrants=[wrong]) == (
+        400, "MalformedXML")
+
+
+def test_formats_that_there_are_not_are_refused(client, source, target):
+    policy(client, source, target)
+    format = {"PartitionedPrefix": {"PartitionDateSource": "kaboom"}}
+    refused = code_of(put_logging, client, source, target, TargetObjectKeyFormat=format)
+    assert refused == (400, "MalformedXML")
+
+
+def logs(client, target):
+    keys = [it["Key"] for it in client.list_objects_v2(Bucket=target).get("Contents", [])]
+    bodies = [client.get_object(Bucket=target, Key=key)["Body"].read().decode() for key in keys]
+    lines = [read_line(line) for body in bodies for line in body.splitlines()]
+    return keys, lines
+
+
+def test_requests_become_objects_in_the_target(client, source, target):
+    policy(client, source, target)
+    put_logging(client, source, target)
+    put = client.put_object(Bucket=source, Key="a b", Body=b"12345")
+    client.get_object(Bucket=source, Key="a b", Range="bytes=1-2")["Body"].read()
+    with pytest.raises(ClientError):
+        client.head_object(Bucket=source, Key="missing")
+    client.delete_object(Bucket=source, Key="a b")
+
+    def ready():
+        keys, lines = logs(client, target)
+        lines = [line for line in lines if line["operation"] != "REST.PUT.LOGGING_STATUS"]
+        return len(lines) >= 4 and (keys, lines)
+
+    keys, lines = until(ready)
+    for key in keys:
+        assert re.fullmatch(r"log/\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-[0-9A-F]{16}", key), key
+    by_operation = {line["operation"]: line for line in lines}
+    assert set(by_operation) == {
+        "REST.PUT.OBJECT", "REST.GET.OBJECT", "REST.HEAD.OBJECT", "REST.DELETE.OBJECT"}
+    owner = account(client, source)
+    for line in lines:
+        assert (line["owner"], line["bucket"], line["requester"]) == (owner, source, owner)
+        assert (line["ip"], line["signature"], line["authentication"]) == (
+            "127.0.0.1", "SigV4", "AuthHeader")
+        assert re.fullmatch(r"\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d \+0000", line["time"])
+    line = by_operation["REST.PUT.OBJECT"]
+    assert line["request_id"] == put["ResponseMetadata"]["RequestId"]
+    assert line["host_id"] == put["ResponseMetadata"]["HostId"]
+    assert (line["key"], line["status"], line["error"], line["size"]) == ("a%20b", "200", "-", "5")
+    assert line["uri"].startswith(f"PUT /{source}/a%20b") and line["uri"].endswith("HTTP/1.1")
+    line = by_operation["REST.GET.OBJECT"]
+    assert (line["status"], line["sent"], line["size"]) == ("206", "2", "5")
+    assert "Boto3" in line["agent"]
+    line = by_operation["REST.HEAD.OBJECT"]
+    assert (line["status"], line["error"], line["sent"]) == ("404", "NoSuchKey", "-")
+    assert by_operation["REST.DELETE.OBJECT"]["status"] == "204"
+
+
+def test_logs_of_partitions_lie_under_owner_region_bucket_and_day(client, source, target):
+    policy(client, source, target, prefix="")
+    format = {"PartitionedPrefix": {"PartitionDateSource": "DeliveryTime"}}
+    put_logging(client, source, target, prefix="", TargetObjectKeyFormat=format)
+    client.list_objects_v2(Bucket=source)
+    keys, _ = until(lambda: logs(client, target)[0] and logs(client, target))
+    start = re.escape(f"{account(client, source)}/us-east-1/{source}/")
+    assert re.match(start + r"\d{4}/\d\d/\d\d/\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-", keys[0]), keys
+
+
+def test_a_stopping_server_delivers_what_it_has(tmp_path):
+    settings = {"MARTLET_BUCKET_LOG_INTERVAL": "1h"}
+    with running_server(settings=settings) as server:
+        client = client_for(server)
+        for name in ("source", "target"):
+            client.create_bucket(Bucket=name)
+        policy(client, "source", "target", prefix="")
+        put_logging(client, "source", "target", prefix="")
+        client.put_object(Bucket="source", Key="k", Body=b"1")
+        assert server.stop() == 0, server.log()
+        client = client_for(server.start())
+        [_], lines = logs(client, "target")
+        assert "REST.PUT.OBJECT" in [line["operation"] for line in lines]
+
+
+def test_the_servers_own_log_has_every_request_and_may_be_renamed(client, logged, log_file, source):
+    client.put_object(Bucket=source, Key="k", Body=b"123")
+    url = client.generate_presigned_url("get_object", Params={"Bucket": source, "Key": "k"})
+    with urllib.request.urlopen(url) as reply:
+        assert reply.read() == b"123"
+
+    def lines(path, **wanted):
+        found = [read_line(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [it for it in found if all(it[name] == value for name, value in wanted.items())]
+
+    [line] = until(lambda: lines(log_file, bucket=source, authentication="QueryString"))
+    assert "Signature=REDACTED" in line["uri"] and (line["sent"], line["size"]) == ("3", "3")
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(url.replace("/k?", "/other?"))
+    [line] = until(lambda: lines(log_file, bucket=source, error="SignatureDoesNotMatch"))
+    assert (line["status"], line["requester"]) == ("403", "-")
+    aside = log_file.with_suffix(".1")
+    log_file.rename(aside)
+    client.list_buckets()
+    [line] = until(lambda: lines(log_file, operation="REST.GET.SERVICE"))
+    assert line["bucket"] == "-"
+    assert lines(aside, bucket=source)
