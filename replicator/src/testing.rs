@@ -14,8 +14,8 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use martlet_protocol::backend::{EntryWrite, NewExtent, WriteReply};
 use martlet_protocol::entry::{
-    Attributes, Body, Bucket, BucketState, ETag, KeyCondition, Manifest, Marks, Object, Part,
-    Upload, UploadState, Value,
+    Attributes, Body, Bucket, BucketState, ETag, KeyCondition, Manifest, Object, Part, Upload,
+    UploadState, Value,
 };
 use martlet_protocol::extent::{ExtentRef, ExtentRole, Layout, Owner};
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
@@ -166,7 +166,6 @@ impl World {
             modified_ms: 0,
             checksums: Vec::new(),
             body: body.clone(),
-            marks: Marks::default(),
         };
         let beside = RegisterKey::upload(self.bucket, SHARDS, key, upload);
         let register = RegisterKey::part(&beside, upload, number, WriteId::random());

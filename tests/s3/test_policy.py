@@ -68,7 +68,7 @@ def test_a_policy_is_kept_and_its_status_told(s3, bucket):
 
 
 @pytest.mark.parametrize("change", [
-    {"Effect": "Permit"}, {"Principal": {"AWS": "arn:aws:iam::x:role/r"}}, {"Principal": "someone"},
+    {"Effect": "Permit"}, {"Principal": {"AWS": "arn:aws:iam::x:role/*"}}, {"Principal": "someone"},
     {"Action": "s3:FetchObject"}, {"Resource": "arn:aws:s3:::another/*"}, {"Comment": "none"},
     {"Condition": {"StringResembles": {"s3:prefix": "a"}}},
     {"Condition": {"StringEquals": {"aws:Mood": "good"}}},

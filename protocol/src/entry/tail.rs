@@ -19,7 +19,7 @@ use crate::version::Version;
 pub(super) struct Tail {
     version: Option<Version>,
     part_checksums: Vec<Vec<u8>>,
-    /// Of the object, the part or the upload.
+    /// Of the object or the upload.
     marks: Marks,
     /// Of the object that an upload is about to make.
     made_marks: Marks,
@@ -48,14 +48,13 @@ impl Tail {
                 tail.marks = object.attributes.marks.clone();
             }
             Value::DeleteMarker(marker) => tail.version = marker.version,
-            Value::Part(part) => tail.marks = part.marks.clone(),
             Value::Upload(upload) => {
                 tail.marks = upload.attributes.marks.clone();
                 if let UploadState::Completing { object, .. } = &upload.state {
                     tail.made_marks = object.attributes.marks.clone();
                 }
             }
-            Value::Tombstone | Value::Bucket(_) | Value::Account(_) => {}
+            Value::Tombstone | Value::Bucket(_) | Value::Part(_) | Value::Account(_) => {}
         }
         if let Some(Body::Extents(manifest)) = body(value) {
             tail.part_checksums.clone_from(&manifest.part_checksums);
@@ -78,14 +77,13 @@ impl Tail {
                 object.attributes.marks = self.marks;
             }
             Value::DeleteMarker(marker) => marker.version = self.version,
-            Value::Part(part) => part.marks = self.marks,
             Value::Upload(upload) => {
                 upload.attributes.marks = self.marks;
                 if let UploadState::Completing { object, .. } = &mut upload.state {
                     object.attributes.marks = self.made_marks;
                 }
             }
-            Value::Tombstone | Value::Bucket(_) | Value::Account(_) => {}
+            Value::Tombstone | Value::Bucket(_) | Value::Part(_) | Value::Account(_) => {}
         }
     }
 }
@@ -197,14 +195,7 @@ mod tests {
             Value::Object(object(Some(Version::UNVERSIONED), Vec::new())),
             Value::Object(object(None, sums())),
             Value::Object(object(None, Vec::new())),
-            Value::Part(Box::new(Part {
-                size,
-                md5,
-                modified_ms,
-                checksums,
-                body: body(sums()),
-                marks: marks(3),
-            })),
+            Value::Part(Box::new(Part { size, md5, modified_ms, checksums, body: body(sums()) })),
             completing(object(None, sums())),
             completing(marked(object(None, Vec::new()), marks(1))),
             Value::Object(marked(object(Some(VERSION), sums()), marks(2))),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use martlet_protocol::backend::ListStart;
-use martlet_protocol::entry::{Body, Bucket, ETag, Marks, Part, UploadState, Value};
+use martlet_protocol::entry::{Body, Bucket, ETag, Part, UploadState, Value};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
 use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, UploadId, WriteId};
@@ -159,7 +159,6 @@ impl Inner {
             modified_ms: self.stamps.now_ms(),
             checksums: ingested.checksums.clone(),
             body: body_of(&mut ingested, destination),
-            marks: Marks::default(),
         };
         let written = WrittenPart {
             etag: ETag::Md5(part.md5),

@@ -4,7 +4,7 @@ mod rules;
 
 use martlet_protocol::backend::EntryWrite;
 use martlet_protocol::entry::{
-    Attributes, Body, Bucket, BucketState, ETag, KeyCondition, Marks, Object, Part,
+    Attributes, Body, Bucket, BucketState, ETag, KeyCondition, Object, Part,
 };
 use martlet_protocol::limits::INDEX_SHARDS_DEFAULT;
 use martlet_protocol::{Level, PolicyId, UploadId};
@@ -97,7 +97,6 @@ impl Fixture {
             modified_ms: 0,
             checksums: Vec::new(),
             body: Body::Empty,
-            marks: Marks::default(),
         };
         self.put(&at, Value::Part(Box::new(part)), on).await;
         at

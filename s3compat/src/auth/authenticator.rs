@@ -143,8 +143,8 @@ impl Site<'_> {
 fn claimed<'a>(headers: &'a HeaderMap, query: &'a str) -> Option<Cow<'a, str>> {
     if let Some(authorization) = headers.get("authorization") {
         let authorization = authorization.to_str().ok()?;
-        if let Some(claim) = authorization.strip_prefix(v2::SCHEME) {
-            return claim.trim().split(':').next().map(Cow::Borrowed);
+        if let Some(claim) = v2::claim(authorization) {
+            return claim.split(':').next().map(Cow::Borrowed);
         }
         let (_, credential) = authorization.split_once("Credential=")?;
         return credential.split(['/', ',']).next().map(Cow::Borrowed);
@@ -288,9 +288,7 @@ impl Authenticator {
             return Err(Refusal::invalid_token());
         }
         match authorization {
-            Some(authorization)
-                if self.config.allow_v2 && authorization.starts_with(v2::SCHEME) =>
-            {
+            Some(authorization) if self.config.allow_v2 && v2::claim(authorization).is_some() => {
                 v2::by_header(head, authorization, &site)
             }
             Some(authorization) => v4::by_header(head, authorization, &site),

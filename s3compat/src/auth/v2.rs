@@ -50,8 +50,12 @@ const SIGNED_KEYS: [&str; 26] = [
     "website",
 ];
 
-/// What stands before the access key in an `Authorization` header.
-pub(super) const SCHEME: &str = "AWS ";
+/// The access key and the signature of an `Authorization` header, if it is of this version: what stands
+/// behind the scheme, which may be nothing.
+pub(super) fn claim(authorization: &str) -> Option<&str> {
+    let claim = authorization.strip_prefix("AWS")?;
+    (claim.is_empty() || claim.starts_with(' ')).then(|| claim.trim())
+}
 
 /// Authenticates by the `Authorization` header.
 pub(super) fn by_header(
@@ -59,8 +63,8 @@ pub(super) fn by_header(
     authorization: &str,
     site: &Site<'_>,
 ) -> Result<Authenticated, Refusal> {
-    let claim = authorization.strip_prefix(SCHEME).and_then(|claim| claim.trim().split_once(':'));
-    let (access_key, signature) = claim.ok_or_else(|| {
+    let pair = claim(authorization).and_then(|claim| claim.split_once(':'));
+    let (access_key, signature) = pair.ok_or_else(|| {
         let message = "AWS authorization header is invalid.  Expected AwsAccessKeyId:signature";
         Refusal::new(Code::InvalidArgument, message)
             .with_detail("ArgumentName", "Authorization")

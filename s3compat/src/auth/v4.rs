@@ -228,7 +228,7 @@ pub(crate) fn unknown_key(access_key: &str) -> Refusal {
 }
 
 fn unsupported(authorization: &str) -> Refusal {
-    let is_known = authorization.starts_with("AWS ") || authorization.starts_with("AWS4-");
+    let is_known = super::v2::claim(authorization).is_some() || authorization.starts_with("AWS4-");
     if is_known {
         return Refusal::new(
             Code::InvalidRequest,

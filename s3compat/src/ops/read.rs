@@ -56,15 +56,11 @@ impl Operations {
             content_type: input.response_content_type,
             expires: input.response_expires,
         };
-        let token = self.store.token(&input.bucket, &input.key, read.stamp);
+        let token = self.store.token(bucket, asked.name.key, read.stamp);
         let checksum_mode = input.checksum_mode.as_ref();
         let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
-        if input.version_id.is_none() {
-            let place = (input.bucket.as_str(), input.key.as_str());
-            self.tell_expiration(&mut response.headers, place, &read.object).await;
-        }
-        let rights = request.extensions.get::<Rights>();
-        add_lock(&mut response.headers, rights, (&input.key, &read.object)).await?;
+        let rights = request.extensions.get();
+        self.tell_beside(&mut response.headers, &asked, &read.object, rights).await?;
         Ok(response)
     }
 
@@ -93,15 +89,11 @@ impl Operations {
             content_type: input.response_content_type,
             expires: input.response_expires,
         };
-        let token = self.store.token(&input.bucket, &input.key, read.stamp);
+        let token = self.store.token(bucket, asked.name.key, read.stamp);
         let checksum_mode = input.checksum_mode.as_ref();
         let mut response = reply(output, (&read, token), checksum_mode, overrides)?;
-        if input.version_id.is_none() {
-            let place = (input.bucket.as_str(), input.key.as_str());
-            self.tell_expiration(&mut response.headers, place, &read.object).await;
-        }
-        let rights = request.extensions.get::<Rights>();
-        add_lock(&mut response.headers, rights, (&input.key, &read.object)).await?;
+        let rights = request.extensions.get();
+        self.tell_beside(&mut response.headers, &asked, &read.object, rights).await?;
         Ok(response)
     }
 }
@@ -115,6 +107,21 @@ struct Asked<'a> {
 }
 
 impl Operations {
+    /// Headers about an object that are not in its entry, or not for everybody.
+    async fn tell_beside(
+        &self,
+        headers: &mut HeaderMap,
+        asked: &Asked<'_>,
+        object: &Object,
+        rights: Option<&Rights>,
+    ) -> S3Result<()> {
+        let ObjectName { key, version } = asked.name;
+        if version.is_none() {
+            self.tell_expiration(headers, (asked.bucket, key), object).await;
+        }
+        add_lock(headers, rights, (key, object)).await
+    }
+
     async fn read(&self, asked: &Asked<'_>, selection: Selection) -> Result<ObjectRead, Error> {
         let Asked { bucket, name, lenient, wants_bytes } = asked;
         if *wants_bytes {

@@ -5,7 +5,7 @@
 //!               full: lost        full: lost           again until it is acknowledged
 //! ```
 //!
-//! * [`targets`]: which there are, as the process is told.
+//! * [`mod@targets`]: which there are, as the process is told.
 //! * [`spool`]: what was taken and not acknowledged yet, on disk.
 //! * [`webhook`], [`queue_file`]: the two kinds of target.
 //! * [`carrier`]: the tasks between them.
