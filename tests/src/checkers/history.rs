@@ -31,6 +31,8 @@ pub enum Call {
     },
     /// A delete with `If-Match`; of an absent key it is done, too.
     DeleteIf(Value),
+    /// The same in a bucket of versions, where a delete marker is there and no object that matches.
+    DeleteIfThere(Value),
     /// A read.
     Get,
     /// A listing; the operation's key is its prefix.
@@ -107,7 +109,7 @@ impl Call {
             Self::Put(value) | Self::Create(value) | Self::Replace { value, .. } => {
                 Some(Some(value))
             }
-            Self::Delete | Self::DeleteIf(_) => Some(None),
+            Self::Delete | Self::DeleteIf(_) | Self::DeleteIfThere(_) => Some(None),
             Self::Get | Self::List => None,
         }
     }
@@ -131,7 +133,9 @@ impl Call {
     pub fn allows(&self, state: Option<Value>) -> bool {
         match *self {
             Self::Create(_) => state.is_none(),
-            Self::Replace { expected, .. } => state == Some(expected),
+            Self::Replace { expected, .. } | Self::DeleteIfThere(expected) => {
+                state == Some(expected)
+            }
             // One that finds nothing has what it wanted, and is told so.
             Self::DeleteIf(expected) => state.is_none_or(|state| state == expected),
             Self::Put(_) | Self::Delete | Self::Get | Self::List => true,
@@ -240,7 +244,9 @@ impl fmt::Display for Call {
             Self::Delete => f.write_str("delete"),
             Self::Create(value) => write!(f, "put {value} if absent"),
             Self::Replace { expected, value } => write!(f, "put {value} if {expected}"),
-            Self::DeleteIf(expected) => write!(f, "delete if {expected}"),
+            Self::DeleteIf(expected) | Self::DeleteIfThere(expected) => {
+                write!(f, "delete if {expected}")
+            }
             Self::Get => f.write_str("get"),
             Self::List => f.write_str("list"),
         }

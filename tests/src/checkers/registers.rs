@@ -133,7 +133,9 @@ fn is_same(one: &Operation, other: &Operation) -> bool {
 fn names(operation: &Operation) -> Vec<super::Value> {
     use super::Call;
     let expected = match operation.call {
-        Call::Replace { expected, .. } | Call::DeleteIf(expected) => Some(expected),
+        Call::Replace { expected, .. }
+        | Call::DeleteIf(expected)
+        | Call::DeleteIfThere(expected) => Some(expected),
         _ => None,
     };
     let read = match operation.outcome {

@@ -102,7 +102,9 @@ impl<'a> Search<'a> {
             *counts.entry(value).or_default() += 1;
         }
         let expected = operations.iter().filter_map(|operation| match operation.call {
-            Call::Replace { expected, .. } | Call::DeleteIf(expected) => Some(expected),
+            Call::Replace { expected, .. }
+            | Call::DeleteIf(expected)
+            | Call::DeleteIfThere(expected) => Some(expected),
             _ => needs(operation),
         });
         Self {

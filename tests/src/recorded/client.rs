@@ -132,7 +132,7 @@ impl Client {
         let target = format!("/{}/{}", self.recorder.bucket, encoded(key));
         let method = match call {
             Call::Get => "GET",
-            Call::Delete | Call::DeleteIf(_) => "DELETE",
+            Call::Delete | Call::DeleteIf(_) | Call::DeleteIfThere(_) => "DELETE",
             _ => "PUT",
         };
         let body = call.writes().map(|value| body_of(value, self.length)).unwrap_or_default();
@@ -160,7 +160,9 @@ impl Client {
     fn condition(&self, call: &Call) -> Option<(String, String)> {
         match call {
             Call::Create(_) => Some(("if-none-match".to_owned(), "*".to_owned())),
-            Call::Replace { expected, .. } | Call::DeleteIf(expected) => {
+            Call::Replace { expected, .. }
+            | Call::DeleteIf(expected)
+            | Call::DeleteIfThere(expected) => {
                 let etag = self.recorder.etag(*expected);
                 Some(("if-match".to_owned(), etag.expect("the ETag was seen before")))
             }

@@ -189,14 +189,18 @@ impl Client {
     async fn delete_found(&self, key: String) {
         let Some(expected) = self.get(key.clone()).await else { return };
         if self.record.tag_of(expected).is_some() {
-            self.delete(key, Call::DeleteIf(expected)).await;
+            let there = self.keeps_versions;
+            let delete = if there { Call::DeleteIfThere } else { Call::DeleteIf };
+            self.delete(key, delete(expected)).await;
         }
     }
 
     /// Deletes. What finds nothing to delete is as good as a read.
     async fn delete(&self, key: String, call: Call) {
         let tag = match &call {
-            Call::DeleteIf(expected) => self.record.tag_of(*expected),
+            Call::DeleteIf(expected) | Call::DeleteIfThere(expected) => {
+                self.record.tag_of(*expected)
+            }
             _ => None,
         };
         let conditions = conditions(&call, tag);

@@ -99,7 +99,10 @@ fn compare_and_set_loses_no_update() {
     bad(&[first.clone(), one, (2, 60, 70, Call::DeleteIf(V(1)), Done)]);
     let gone = (1, 20, 30, Call::Delete, Done);
     good(&[first.clone(), gone.clone(), (2, 60, 70, Call::DeleteIf(V(1)), Done)]);
-    bad(&[first.clone(), gone, (2, 60, 70, Call::DeleteIf(V(1)), Refused)]);
+    bad(&[first.clone(), gone.clone(), (2, 60, 70, Call::DeleteIf(V(1)), Refused)]);
+    good(&[first.clone(), gone.clone(), (2, 60, 70, Call::DeleteIfThere(V(1)), Refused)]);
+    bad(&[first.clone(), gone, (2, 60, 70, Call::DeleteIfThere(V(1)), Done)]);
+    bad(&[first.clone(), (2, 60, 70, Call::DeleteIfThere(V(1)), Refused)]);
     bad(&[first, (2, 60, 70, Call::DeleteIf(V(1)), Refused)]);
 }
 
