@@ -18,6 +18,18 @@ pub(crate) fn device(id: u32, region: u32, zone: u32, node: &str) -> Device {
     }
 }
 
+/// Three zones; the last has two devices, one twice as heavy as all others.
+pub(crate) fn lopsided() -> Vec<Device> {
+    let mut devices = vec![
+        device(0, 1, 1, "a"),
+        device(1, 1, 2, "b"),
+        device(2, 1, 3, "c"),
+        device(3, 1, 3, "d"),
+    ];
+    devices[3].weight = 200.0;
+    devices
+}
+
 /// Settings of a ring of 2^`part_power` partitions, whose moves may follow one another at once.
 pub(crate) fn settings(part_power: u8, replicas: f64) -> Settings {
     Settings {

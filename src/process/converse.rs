@@ -16,6 +16,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::{Service, service_fn};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use martlet_protocol::http::Patient;
 use martlet_s3compat::{Peer, Tls};
 use rustls::{ProtocolVersion, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,7 +27,6 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificate::HTTP_2;
 use super::listen::{Limits, told};
-use super::patient::Patient;
 use super::streams::{Noted, Spent, Streams};
 
 /// Bodies are read in pieces of at most this, or of the longest head that is allowed.

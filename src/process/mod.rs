@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! settings ─ flags, environment, file     folder ─ what is remembered, and that one process uses it
-//! listen, patient, linger, door ─ clients  measure, metrics ─ what is counted
+//! listen, linger, door ─ clients  measure, metrics ─ what is counted
 //! operator, tell, objects, policies, buckets, accounts, token ─ what operators may ask   workers, upkeep ─ background work
 //! hearers ─ who is told of requests: events, access_log     logging, signals, clock, runtime
 //! ```
@@ -28,7 +28,6 @@ pub(crate) mod measure;
 pub(crate) mod metrics;
 pub(crate) mod objects;
 pub(crate) mod operator;
-mod patient;
 pub(crate) mod policies;
 pub(crate) mod quotas;
 pub(crate) mod runtime;

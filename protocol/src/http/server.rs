@@ -1,6 +1,6 @@
 //! The server half: a backend for others to call.
 //!
-//! * [`serve`](mod@serve): connections, and [`pushed`]: those that nobody reads.
+//! * [`serve`](mod@serve): connections.
 //! * [`guard`]: who may ask.
 //! * [`flight`]: how many at a time.
 //! * [`calls`]: index calls; [`extents`]: streams; [`taken`]: what comes in.
@@ -19,7 +19,6 @@ mod calls;
 mod extents;
 mod flight;
 mod guard;
-mod pushed;
 mod serve;
 mod taken;
 

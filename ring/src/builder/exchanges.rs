@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use super::state::{Replica, State};
 use crate::table::NOBODY;
 
-/// Exchanges weighed in one run of chains: some hundredths of a second.
+/// Exchanges weighed in one run of chains at most: it must end soon where there is no way.
 const WEIGHED_MAX: usize = 1_000_000;
 
 /// For each device the one before it in a chain: some replica there would leave, so that its

@@ -146,25 +146,12 @@ fn least_worst(shares: &[Rounding], rest: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Device;
-    use crate::testing::device;
-
-    /// Three zones; the last has two devices, one twice as heavy as all others.
-    fn lopsided() -> (Vec<Device>, Tree) {
-        let mut devices = vec![
-            device(0, 1, 1, "a"),
-            device(1, 1, 2, "b"),
-            device(2, 1, 3, "c"),
-            device(3, 1, 3, "d"),
-        ];
-        devices[3].weight = 200.0;
-        let tree = Tree::new(&devices, 0..4);
-        (devices, tree)
-    }
+    use crate::testing::lopsided;
 
     #[test]
     fn quotas_add_up_and_keep_what_is_held() {
-        let (devices, tree) = lopsided();
+        let devices = lopsided();
+        let tree = Tree::new(&devices, 0..4);
         let targets = Targets::new(&tree, &devices, 3.0, 0.0);
         let mut held = vec![0; tree.elements.len()];
         let first = quotas(&targets, &tree, 16, 48, &held);

@@ -204,23 +204,10 @@ fn share(total: f64, claims: &[Claim]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::device;
+    use crate::testing::lopsided;
 
     fn close(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-9
-    }
-
-    /// Three zones of one device, the last weighing twice as much.
-    fn lopsided() -> (Vec<Device>, Tree) {
-        let mut devices = vec![
-            device(0, 1, 1, "a"),
-            device(1, 1, 2, "b"),
-            device(2, 1, 3, "c"),
-            device(3, 1, 3, "d"),
-        ];
-        devices[3].weight = 200.0;
-        let tree = Tree::new(&devices, 0..4);
-        (devices, tree)
     }
 
     #[test]
@@ -238,7 +225,8 @@ mod tests {
 
     #[test]
     fn overload_goes_from_weight_to_spread() {
-        let (devices, tree) = lopsided();
+        let devices = lopsided();
+        let tree = Tree::new(&devices, 0..4);
         let none = Targets::new(&tree, &devices, 3.0, 0.0);
         let leaf = |slot: u16| tree.leaf(slot) as usize;
         assert!(close(none.replicas[leaf(0)], 2.0 / 3.0), "weighted: {:?}", none.replicas);
@@ -251,7 +239,8 @@ mod tests {
 
     #[test]
     fn bounds_are_the_target_rounded_both_ways() {
-        let (devices, tree) = lopsided();
+        let devices = lopsided();
+        let tree = Tree::new(&devices, 0..4);
         let bounds = Targets::new(&tree, &devices, 3.0, 0.0).bounds();
         assert_eq!(bounds[ROOT as usize], Bounds { least: 3, most: 3 });
         assert_eq!(bounds[tree.paths[3][2] as usize], Bounds { least: 1, most: 2 });

@@ -14,8 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::pushed::Pushed;
-use crate::http::Tls;
+use crate::http::{Patient, Tls};
 
 /// Bytes read or queued at a time, in streams.
 const BUFFER_BYTES_MAX: usize = 1024 * 1024;
@@ -128,7 +127,7 @@ async fn converse(
         .header_read_timeout(head)
         .max_headers(HEADERS_MAX)
         .max_buf_size(BUFFER_BYTES_MAX)
-        .serve_connection(TokioIo::new(Pushed::new(stream, STALL)), TowerToHyperService::new(app));
+        .serve_connection(TokioIo::new(Patient::new(stream, STALL)), TowerToHyperService::new(app));
     let mut connection = pin!(connection);
     let stop = async {
         let _ = stopping.wait_for(|stop| *stop).await;

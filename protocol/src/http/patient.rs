@@ -1,5 +1,8 @@
-//! A connection that gives up once its other end has taken nothing for too long. A peer that lost
-//! its power sends no word of it, and would hold an extent and a place for a quarter of an hour.
+//! A connection that gives up once its other end has taken nothing for too long.
+//!
+//! A peer that lost its power sends no word of it, and would hold an extent and a place for a quarter
+//! of an hour; a client that asks and then doesn't read would do so for ever. Slow senders are not
+//! judged here.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,8 +12,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose writes don't wait for ever.
-pub(super) struct Pushed<S> {
+/// A stream with a limit on how long a write may wait. A limit of zero means for ever.
+#[derive(Debug)]
+pub struct Patient<S> {
     stream: S,
     limit: Duration,
     /// Runs while a write waits; made by the first that does.
@@ -18,13 +22,14 @@ pub(super) struct Pushed<S> {
     is_waiting: bool,
 }
 
-impl<S> Pushed<S> {
-    pub(super) fn new(stream: S, limit: Duration) -> Self {
+impl<S> Patient<S> {
+    /// Limits what a write to `stream` may wait.
+    pub fn new(stream: S, limit: Duration) -> Self {
         Self { stream, limit, deadline: None, is_waiting: false }
     }
 }
 
-impl<S: Unpin> Pushed<S> {
+impl<S: Unpin> Patient<S> {
     /// Tries to write, and gives up if that has been tried for too long.
     fn push<T>(
         &mut self,
@@ -32,7 +37,7 @@ impl<S: Unpin> Pushed<S> {
         write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let outcome = write(Pin::new(&mut self.stream), context);
-        if outcome.is_ready() {
+        if outcome.is_ready() || self.limit.is_zero() {
             self.is_waiting = false;
             return outcome;
         }
@@ -45,7 +50,7 @@ impl<S: Unpin> Pushed<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Pushed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -55,7 +60,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Pushed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Pushed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -94,7 +99,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_an_end_that_takes_nothing_is_given_up() {
         let (near, mut far) = duplex(16);
-        let mut pushed = Pushed::new(near, Duration::from_secs(10));
+        let mut patient = Patient::new(near, Duration::from_secs(10));
         let reader = tokio::spawn(async move {
             for _ in 0..8 {
                 sleep(Duration::from_secs(9)).await;
@@ -102,11 +107,19 @@ mod tests {
             }
             far
         });
-        pushed.write_all(&[7; 128]).await.expect("slow is not gone");
+        patient.write_all(&[7; 128]).await.expect("slow is not gone");
         let _far = reader.await.unwrap();
         let began = Instant::now();
-        let error = pushed.write_all(&[7; 64]).await.unwrap_err();
+        let error = patient.write_all(&[7; 64]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(began.elapsed().as_secs(), 10);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn without_a_limit_a_write_waits() {
+        let (near, _far) = duplex(16);
+        let mut patient = Patient::new(near, Duration::ZERO);
+        let write = patient.write_all(&[7; 64]);
+        let day = Duration::from_hours(24);
+        assert!(tokio::time::timeout(day, write).await.is_err());
     }
 }
