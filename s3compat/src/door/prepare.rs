@@ -21,7 +21,7 @@ use super::table::{BodyKind, Operation, PathKind, find, is_override};
 use super::{features, form, host, xml};
 use crate::auth::{
     Authenticator, Caller, Code, Head, Identity, Mechanism, Payload, Query, Refusal, Target,
-    single_header,
+    signs_v2, single_header,
 };
 use crate::decode::{BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, collect};
 use crate::service::Peer;
@@ -41,6 +41,8 @@ const V4_KEYS: [&str; 8] = [
 const V2_KEYS: [&str; 4] = ["AWSAccessKeyId", "Expires", "Signature", "x-amz-security-token"];
 /// Headers that have done their work here.
 const SPENT: [HeaderName; 7] = [
+/// Makes a list another list, which says no more.
+const ANOTHER_FORM: &str = "list-type=2";
     AUTHORIZATION,
     TRANSFER_ENCODING,
     HeaderName::from_static("x-amz-content-sha256"),
@@ -309,6 +311,9 @@ fn rewrite(
         text.push(separator);
         text.push_str(pair.raw);
         separator = '&';
+    if mechanism == Mechanism::QueryV2 {
+        check_link(operation)?;
+    }
     }
     let uri = Uri::from_str(&text);
     uri.map(Some).map_err(|_| Refusal::new(Code::InvalidUri, "Couldn't parse the specified URI"))
@@ -317,6 +322,20 @@ fn rewrite(
 /// Takes `aws-chunked` off Content-Encoding, and keeps the rest.
 fn strip_chunked(headers: &mut HeaderMap, payload: &Payload) -> Result<(), Refusal> {
     let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(()) };
+/// Refuses what a link of Version 2 was not made for: whoever has one for an object could add a query key
+/// that its signature doesn't cover, and so do something else to that object.
+fn check_link(operation: &Operation) -> Result<(), Refusal> {
+    let is_covered = |key: &&&str| signs_v2(key) || **key == ANOTHER_FORM;
+    match operation.required.iter().find(|key| !is_covered(key)) {
+        None => Ok(()),
+        Some(key) => {
+            let message = "Signature Version 2 doesn't cover a query parameter of this operation: \
+                           sign the link with AWS4-HMAC-SHA256.";
+            Err(Refusal::new(Code::AccessDenied, message).with_detail("ArgumentName", *key))
+        }
+    }
+}
+
     let text = value.to_str().unwrap_or_default();
     let is_named = |coding: &&str| coding.trim().eq_ignore_ascii_case("aws-chunked");
     if !text.split(',').any(|coding| is_named(&coding)) {
