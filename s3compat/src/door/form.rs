@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING,
 };
 use http::request::Parts;
 use http::{Method, Request, Uri};
@@ -32,7 +32,7 @@ use multer::Multipart;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::Body;
 
-use self::fields::{Fields, too_long};
+use self::fields::{Fields, PLAIN, too_long};
 use self::file::{Allowance, FileBody, Sips, found};
 use self::policy::Policy;
 pub(super) use self::reply::FormReply;
@@ -161,7 +161,7 @@ impl Gate {
             let Some(mut field) = field else { return Err(no_file()) };
             let name = field.name().unwrap_or_default().to_owned();
             if name.eq_ignore_ascii_case("file") {
-                fields.expand(field.file_name().unwrap_or_default());
+                fields.expand(field.file_name().unwrap_or_default())?;
                 let file = FileBody::new(form, field, allowance, AROUND_BYTES_MAX);
                 return Ok(Form { fields, file });
             }
@@ -208,14 +208,12 @@ fn key_of(fields: &Fields) -> Result<&str, Refusal> {
     Ok(key)
 }
 
-/// Takes out what is said of the form's body, and puts in what the form says of the object.
+/// Takes out what is said of the form's body, or would say of the object what no policy of the form
+/// allows, and puts in what the form says of the object.
 fn become_put(headers: &mut HeaderMap, fields: &Fields) -> Result<(), Refusal> {
-    for name in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING] {
-        headers.remove(name);
-    }
-    let ours: Vec<_> =
-        headers.keys().filter(|name| name.as_str().starts_with("x-amz-")).cloned().collect();
-    for name in ours {
+    let of_object = |name: &HeaderName| name.as_str().starts_with("x-amz-") || PLAIN.contains(name);
+    let ours: Vec<_> = headers.keys().filter(|name| of_object(name)).cloned().collect();
+    for name in ours.iter().chain(&[CONTENT_LENGTH, TRANSFER_ENCODING]) {
         headers.remove(name);
     }
     fields.write_headers(headers)
