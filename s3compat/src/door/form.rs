@@ -37,7 +37,7 @@ use self::file::{Allowance, FileBody, Sips, found};
 use self::policy::Policy;
 pub(super) use self::reply::FormReply;
 use super::checksum::content_md5;
-use super::prepare::{Gate, number, peer_of};
+use super::prepare::{Admit, Gate, Stopped, number, peer_of};
 use super::reply::RequestId;
 use super::table::{Operation, PathKind, find};
 use crate::auth::{Authenticator, Caller, Code, Identity, Query, Refusal, Target};
@@ -76,13 +76,15 @@ impl Gate {
         &self,
         (operation, target): (&'static Operation, Target),
         (mut parts, body): (Parts, B),
-        id: RequestId,
-    ) -> Result<Request<Body>, Refusal>
+        (id, admit): (RequestId, Admit<'_>),
+    ) -> Result<Request<Body>, Stopped>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
         let bucket = target.bucket().unwrap_or_default();
+        // Who sent it, its fields say.
+        admit(&Identity::Anonymous)?;
         let mut form = self.read_form(&parts.headers, body).await?;
         let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
             Some(access_key) => {
@@ -94,8 +96,9 @@ impl Gate {
         let field = |name: &str| form.fields.get(name);
         let identity = self.authenticator.authenticate_form(field, &caller)?;
         if identity == Identity::Anonymous && !self.config.allow_anonymous {
-            return Err(Refusal::new(Code::AccessDenied, "Access Denied"));
+            return Err(Refusal::new(Code::AccessDenied, "Access Denied").into());
         }
+        admit(&identity)?;
         let key = key_of(&form.fields)?;
         form.file.allow(self.form_lengths(&form.fields, bucket)?);
         let path = format!("/{bucket}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC));

@@ -87,7 +87,11 @@ async fn post(
         .header("content-disposition", "attachment")
         .body(Full::new(Bytes::from(form)))
         .unwrap();
-    let request = gate.prepare(request, Stamper::new().next_id()).await?;
+    let request = gate.prepare(request, Stamper::new().next_id(), &mut |_| Ok(())).await;
+    let request = request.map_err(|stopped| match stopped {
+        Stopped::Refused(refusal) => refusal,
+        Stopped::Limited(why, _) => panic!("nothing limits it: {why:?}"),
+    })?;
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes);
     let body = body.map_err(|error| BodyError::find(&*error).unwrap().clone());
