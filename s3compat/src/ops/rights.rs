@@ -198,7 +198,7 @@ impl Rights {
                 if let Some(version) = name.version {
                     context.set("s3:VersionId", version.to_string());
                 }
-                if standing.reads_existing_tags() || self.requester.reads_existing_tags() {
+                if self.reads_tags(standing) {
                     // Those of the very version: others may say what this one doesn't.
                     let tags = self.existing_tags(bucket, name).await?.unwrap_or_default();
                     let tags = tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -226,6 +226,15 @@ impl Rights {
             }
         };
         Ok(actions.iter().map(answer).collect())
+    }
+
+    /// Whether what may be done to an object hangs on what is there.
+    pub(super) fn reads_objects(&self) -> bool {
+        self.reads_tags(&self.standing)
+    }
+
+    fn reads_tags(&self, standing: &Standing) -> bool {
+        standing.reads_existing_tags() || self.requester.reads_existing_tags()
     }
 
     /// The tags of an object, if it is there.
