@@ -16,6 +16,8 @@
 //! * Whoever has no rate is asked nothing, takes no lock and costs no memory beyond its key's.
 //! * A meter lives as long as a key of its account is remembered.
 //! * Nothing is metered before a signature has been found right: nobody spends what is another's.
+//! * No body is waited for before its request has its share of turns: that of whoever signed it, or, where
+//!   only the body says who that is, that of those who don't say who they are.
 
 pub(crate) mod body;
 pub(crate) mod meter;

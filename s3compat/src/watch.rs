@@ -6,15 +6,18 @@
 //!   where an object was changed is the bucket looked up again, if it was forgotten meanwhile.
 //! * Where nobody hears of anything, nothing is kept of a request.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, HOST, REFERER, USER_AGENT};
+use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::{Clock, Setting};
 use martlet_proxy::ObjectStore;
+use percent_encoding::percent_decode_str;
 
 use crate::auth::Target;
 use crate::door::{Door, ErrorCode, GuardedBody, Operation, PathKind, Tally};
@@ -223,7 +226,8 @@ impl Seen {
                 size_read(operation.filter(|_| response.status().is_success()), headers)
             }),
             turn_around_ms: elapsed_ms,
-            referer: said(self.referer.as_ref()),
+            // A page that was read by a link says where it is.
+            referer: said(self.referer.as_ref()).map(without_secrets).as_deref(),
             agent: said(self.agent.as_ref()),
             version: text(headers, &VERSION_ID),
             host_id: text(headers, &HOST_ID).unwrap_or_default(),
@@ -233,17 +237,27 @@ impl Seen {
     }
 }
 
-/// What query keys that sign a request begin with.
-const SECRET: [&str; 3] = ["X-Amz-Signature=", "Signature=", "X-Amz-Security-Token="];
+/// Query keys that sign a request, in lower case.
+const SIGNING: [&str; 3] = ["x-amz-signature", "signature", "x-amz-security-token"];
+/// What those that carry a customer's key or its digest have in common: links may have headers in them.
+const OF_CUSTOMERS: &str = "-customer-key";
 
-/// The path with its query, but for what signs it: whoever reads a log must not get in by it.
+/// The path with its query, but for what signs it and for keys: whoever reads a log must not get in by it.
 fn path_of(uri: &Uri) -> String {
-    let Some(query) = uri.query() else { return uri.path().to_owned() };
+    without_secrets(uri.path_and_query().map_or("/", PathAndQuery::as_str)).into_owned()
+}
+
+/// A link, or what may be one, without the values of those query keys. Names are read as whoever serves
+/// the link reads them: some letters may be encoded, and headers in queries have no case.
+fn without_secrets(link: &str) -> Cow<'_, str> {
+    let Some((path, query)) = link.split_once('?') else { return Cow::Borrowed(link) };
     let shown = query.split('&').map(|pair| {
-        let secret = SECRET.iter().find(|name| pair.starts_with(**name));
-        secret.map_or_else(|| pair.to_owned(), |name| format!("{name}REDACTED"))
+        let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
+        let plain = percent_decode_str(name).decode_utf8_lossy().to_ascii_lowercase();
+        let is_secret = SIGNING.contains(&&*plain) || plain.contains(OF_CUSTOMERS);
+        if is_secret { format!("{name}=REDACTED") } else { pair.to_owned() }
     });
-    format!("{}?{}", uri.path(), shown.collect::<Vec<_>>().join("&"))
+    Cow::Owned(format!("{path}?{}", shown.collect::<Vec<_>>().join("&")))
 }
 
 /// The size of an object that was read, by what its reply says.
@@ -303,6 +317,23 @@ mod tests {
         assert_eq!(path_of(&Uri::from_static("/b/k")), "/b/k");
         let old = path_of(&Uri::from_static("/b?AWSAccessKeyId=a&Signature=s%3D&Expires=1"));
         assert_eq!(old, "/b?AWSAccessKeyId=a&Signature=REDACTED&Expires=1");
+        for (name, is_secret) in [
+            ("x-amz-security-token", true),
+            ("X-Amz-Security-Token", true),
+            ("X-Amz-%53ignature", true),
+            ("x%2damz-security%2Dtoken", true),
+            ("x-amz-server-side-encryption-customer-key", true),
+            ("X-Amz-Copy-Source-Server-Side-Encryption-Customer-Key", true),
+            ("x-amz-server-side-encryption-customer-algorithm", false),
+            ("X-Amz-SignedHeaders", false),
+        ] {
+            let link = format!("/b/k?a=1&{name}=s3cret%3D&b=2");
+            let shown = path_of(&link.parse().unwrap());
+            let value = if is_secret { "REDACTED" } else { "s3cret%3D" };
+            assert_eq!(shown, format!("/b/k?a=1&{name}={value}&b=2"));
+            let page = format!("https://h{link}");
+            assert_eq!(without_secrets(&page), format!("https://h{shown}"));
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use martlet_s3compat::AccessLog;
@@ -16,6 +17,8 @@ use tokio::sync::{mpsc, watch};
 
 /// Lines between requests and the file.
 const QUEUED_MAX: usize = 16 * 1024;
+/// The same in bytes: a line may be as long as the head of its request, and more.
+const QUEUED_BYTES_MAX: usize = 32 << 20;
 /// Lines that are written at once.
 const BATCH_MAX: usize = 4096;
 /// How long lines are gathered.
@@ -25,6 +28,7 @@ const GATHER: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct LogFile {
     queue: mpsc::Sender<String>,
+    queued_bytes: Arc<AtomicUsize>,
     lost: AtomicU64,
 }
 
@@ -33,6 +37,7 @@ pub(crate) struct LogFile {
 pub(crate) struct Scribe {
     path: PathBuf,
     queue: mpsc::Receiver<String>,
+    queued_bytes: Arc<AtomicUsize>,
 }
 
 impl LogFile {
@@ -43,8 +48,10 @@ impl LogFile {
     pub(crate) fn open(path: &Path) -> io::Result<(Self, Scribe)> {
         append(path, "")?;
         let (sender, queue) = mpsc::channel(QUEUED_MAX);
-        let log = Self { queue: sender, lost: AtomicU64::new(0) };
-        Ok((log, Scribe { path: path.to_owned(), queue }))
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let lost = AtomicU64::new(0);
+        let log = Self { queue: sender, queued_bytes: queued_bytes.clone(), lost };
+        Ok((log, Scribe { path: path.to_owned(), queue, queued_bytes }))
     }
 
     /// Lines that the file was too slow for.
@@ -55,7 +62,10 @@ impl LogFile {
 
 impl AccessLog for LogFile {
     fn offer(&self, line: String) {
-        if self.queue.try_send(line).is_err() {
+        let bytes = line.len();
+        let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if queued + bytes > QUEUED_BYTES_MAX || self.queue.try_send(line).is_err() {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -89,13 +99,17 @@ impl Scribe {
         if batch.is_empty() {
             return;
         }
+        // What is being written is one batch, and no more waits meanwhile than may.
+        let bytes = batch.iter().map(String::len).sum();
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || {
             let mut text = batch.join("\n");
             text.push('\n');
             append(&path, &text)
         });
-        match written.await {
+        let written = written.await;
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 let path = self.path.display();
@@ -145,6 +159,17 @@ mod tests {
         assert_eq!(log.lost(), 0);
         log.offer("four".to_owned());
         assert_eq!(log.lost(), 1, "nobody writes any more");
+    }
+
+    #[test]
+    fn no_more_waits_than_may_however_long_lines_are() {
+        let place = tempfile::tempdir().unwrap();
+        let (log, _scribe) = LogFile::open(&place.path().join("log")).unwrap();
+        let long = "x".repeat(1 << 20);
+        for _ in 0..QUEUED_BYTES_MAX / long.len() + 3 {
+            log.offer(long.clone());
+        }
+        assert_eq!(log.lost(), 3);
     }
 
     #[test]

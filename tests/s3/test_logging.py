@@ -245,6 +245,16 @@ def test_the_servers_own_log_has_every_request_and_may_be_renamed(client, logged
 
     [line] = until(lambda: lines(log_file, bucket=source, authentication="QueryString"))
     assert "Signature=REDACTED" in line["uri"] and (line["sent"], line["size"]) == ("3", "3")
+    secrets = {"X-Amz-Security-Token": "s3cret", "x-amz-security-token": "s3cret", "X-Amz-%53ignature": "s3cret",
+               "X-Amz-Server-Side-Encryption-Customer-Key": "s3cret"}
+    for number, (name, value) in enumerate(secrets.items()):
+        page = {"Referer": f"https://x/{source}/k?{name}={value}"}
+        asked = urllib.request.Request(f"{logged.endpoint}/{source}/leak{number}?{name}={value}", headers=page)
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(asked)
+        [line] = until(lambda: lines(log_file, bucket=source, key=f"leak{number}"))
+        assert f"{name}=REDACTED" in line["uri"] and f"{name}=REDACTED" in line["referer"], line
+    assert "s3cret" not in log_file.read_text()
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(url.replace("/k?", "/other?"))
     [line] = until(lambda: lines(log_file, bucket=source, error="SignatureDoesNotMatch"))

@@ -134,3 +134,60 @@ def test_a_public_access_block_keeps_the_public_out(s3, anyone, bucket):
     assert get(s3, bucket, "k") == b"bytes"
     document = {"Version": "2012-10-17", "Statement": [statement(bucket, "s3:GetObject")]}
     denied(s3.put_bucket_policy, Bucket=bucket, Policy=json.dumps(document))
+
+
+def test_a_version_is_judged_by_its_own_tags(s3, anyone, bucket):
+    """What another version of the key is tagged with says nothing of the one that is asked for."""
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    put = lambda body, key="k", **how: s3.put_object(Bucket=bucket, Key=key, Body=body, **how)["VersionId"]
+    secret, shown = put(b"secret", Tagging="show=no"), put(b"shown", Tagging="show=yes")
+    put(b"old", "mine", Tagging="show=yes")
+    is_shown = {"StringEquals": {"s3:ExistingObjectTag/show": "yes"}}
+    reading = ["s3:GetObject", "s3:GetObjectVersion", "s3:GetObjectVersionTagging", "s3:DeleteObjectVersion"]
+    put_policy(s3, bucket, statement(bucket, reading, Condition=is_shown), statement(bucket, "s3:PutObject", "/copy"),
+               statement(bucket, "s3:ListBucket", ""))
+    soon(lambda: get(anyone, bucket, "k"))
+    assert get(anyone, bucket, "k", VersionId=shown) == b"shown"
+    named = {"Bucket": bucket, "Key": "k", "VersionId": secret}
+    denied(anyone.get_object, **named)
+    denied(anyone.head_object, **named)
+    denied(anyone.get_object_tagging, **named)
+    denied(anyone.delete_object, **named)
+    copy = {"Bucket": bucket, "Key": "copy", "TaggingDirective": "REPLACE"}
+    denied(anyone.copy_object, CopySource=named, **copy)
+    listed = anyone.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "k", "VersionId": secret}]})
+    assert [it["Code"] for it in listed["Errors"]] == ["AccessDenied"]
+    # And a delete marker in front takes nothing from the versions behind it.
+    s3.delete_object(Bucket=bucket, Key="k")
+    assert get(anyone, bucket, "k", VersionId=shown) == b"shown"
+    denied(anyone.get_object, **named)
+    anyone.copy_object(CopySource={**named, "VersionId": shown}, **copy)
+    anyone.delete_object(**{**named, "VersionId": shown})
+    s3.delete_bucket_policy(Bucket=bucket)
+    forget(s3, bucket)
+
+
+def test_conditions_on_versions_hold_for_the_keys_of_one_request(s3, anyone, bucket):
+    s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    one, other = (s3.put_object(Bucket=bucket, Key="k", Body=body)["VersionId"] for body in (b"1", b"2"))
+    only = {"StringEquals": {"s3:VersionId": one}}
+    put_policy(s3, bucket, statement(bucket, ["s3:GetObjectVersion", "s3:DeleteObjectVersion"], Condition=only),
+               statement(bucket, "s3:PutObject", "/copy"), statement(bucket, "s3:ListBucket", ""))
+    soon(lambda: get(anyone, bucket, "k", VersionId=one))
+    denied(anyone.get_object, Bucket=bucket, Key="k", VersionId=other)
+    source = {"Bucket": bucket, "Key": "k"}
+    denied(anyone.copy_object, Bucket=bucket, Key="copy", CopySource={**source, "VersionId": other})
+    anyone.copy_object(Bucket=bucket, Key="copy", CopySource={**source, "VersionId": one})
+    both = [{"Key": "k", "VersionId": version} for version in (one, other)]
+    done = anyone.delete_objects(Bucket=bucket, Delete={"Objects": both})
+    assert [it["VersionId"] for it in done["Deleted"]] == [one]
+    assert [it["VersionId"] for it in done["Errors"]] == [other]
+    s3.delete_bucket_policy(Bucket=bucket)
+    forget(s3, bucket)
+
+
+def forget(s3, bucket):
+    """Removes all versions, once the policy is."""
+    listed = s3.list_object_versions(Bucket=bucket)
+    for it in listed.get("Versions", []) + listed.get("DeleteMarkers", []):
+        s3.delete_object(Bucket=bucket, Key=it["Key"], VersionId=it["VersionId"])

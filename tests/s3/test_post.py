@@ -267,3 +267,21 @@ def test_what_is_no_form(server, bucket):
     assert_refused(wire.request(server, "POST", f"/{bucket}", headers, body), 400, "InvalidArgument")
     reply = wire.plain(server, "POST", f"/{bucket}", {"content-type": "multipart/form-data"}, body)
     assert_refused(reply, 400, "MalformedPOSTRequest")
+
+
+def test_a_long_name_of_a_file_is_not_written_out_a_thousand_times(server, bucket):
+    """Forms are read before it is known who sent them: what they take must not grow with what they say."""
+    many = post(server, bucket, {"key": "${filename}" * 1500}, name="n" * 40_000)
+    refused(many, 400, "MaxPostPreDataLengthExceeded")
+
+
+def test_only_fields_say_what_the_object_is_like(server, s3, bucket):
+    """A policy speaks of fields; what the request that brings the form says is of that request."""
+    made = signed_v2(policy_of(usual(bucket)), key="foo")
+    said = {"cache-control": "max-age=99", "content-disposition": "attachment", "content-language": "de",
+            "expires": "Thu, 01 Dec 2094 16:00:00 GMT"}
+    fields = [*made.items(), ("file", ("foo.txt", b"bar"))]
+    reply = POOL.request("POST", f"{server.endpoint}/{bucket}", fields=fields, headers=said)
+    assert reply.status == 204
+    found = s3.head_object(Bucket=bucket, Key="foo")["ResponseMetadata"]["HTTPHeaders"]
+    assert not [name for name in said if name in found], found

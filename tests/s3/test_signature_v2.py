@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import time
+import urllib.parse
 
 import pytest
 
@@ -134,3 +135,35 @@ def test_the_date_may_stand_in_a_header_of_its_own(server, bucket):
     for date in ({}, {"date": "whatever"}):
         reply = send(server, "GET", f"/{bucket}", {"x-amz-date": now, "authorization": authorization, **date})
         assert reply.status == 200, reply.body
+
+
+def link(method, target, expires=None):
+    """A link of Version 2 for a target without a query."""
+    expires = str(expires or int(time.time()) + 300)
+    digest = hmac.new(harness.SECRET_KEY.encode(), f"{method}\n\n\n{expires}\n{target}".encode(), hashlib.sha1).digest()
+    signature = urllib.parse.quote(base64.b64encode(digest).decode(), safe="")
+    return f"{target}?AWSAccessKeyId={harness.ACCESS_KEY}&Expires={expires}&Signature={signature}"
+
+
+def test_a_link_is_good_for_what_it_was_made_for_alone(server, s3, bucket):
+    """Whoever has a link may add what its signature does not cover: that must not make it another operation."""
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    target = f"/{bucket}/k"
+    assert wire.plain(server, "GET", link("GET", target)).body == b"x"
+    assert wire.plain(server, "PUT", link("PUT", target), body=b"y").status == 200
+    for page in ("", "&list-type=2", "&prefix=k"):
+        assert b"<Key>k</Key>" in wire.plain(server, "GET", link("GET", f"/{bucket}") + page).body
+    until = b"<Retention><Mode>COMPLIANCE</Mode><RetainUntilDate>2090-01-01T00:00:00Z</RetainUntilDate></Retention>"
+    for method, asked, added, body in [
+        ("PUT", target, "retention", until), ("PUT", target, "legal-hold", b"<LegalHold><Status>ON</Status></LegalHold>"),
+        ("GET", target, "retention", b""), ("GET", target, "legal-hold", b""), ("GET", target, "attributes", b""),
+        ("PUT", f"/{bucket}", "publicAccessBlock", b"<PublicAccessBlockConfiguration/>"),
+        ("DELETE", f"/{bucket}", "publicAccessBlock", b""), ("DELETE", f"/{bucket}", "ownershipControls", b""),
+        ("GET", f"/{bucket}", "encryption", b""), ("DELETE", f"/{bucket}", "encryption", b""),
+        ("GET", f"/{bucket}", "policyStatus", b""),
+    ]:
+        reply = wire.plain(server, method, f"{link(method, asked)}&{added}", body=body)
+        assert_refused(reply, 403, "AccessDenied")
+    for method, asked, added in [("PUT", target, "acl"), ("GET", f"/{bucket}", "policy"), ("DELETE", target, "tagging")]:
+        assert_refused(wire.plain(server, method, f"{link(method, asked)}&{added}"), 403, "SignatureDoesNotMatch")
+    assert get(s3, bucket, "k") == b"y"

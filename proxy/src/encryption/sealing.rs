@@ -16,6 +16,7 @@ use super::cipher::SegmentKey;
 use super::keys::Secret;
 use super::layout::{CHUNK, SALT, Segment};
 use crate::error::Result;
+use crate::pieces::Pieces;
 
 /// What is worth a thread.
 const BATCH_BYTES: usize = 4 * CHUNK;
@@ -27,8 +28,7 @@ pub(crate) struct Sealing {
     /// What stands before the first chunk.
     head: BytesMut,
     threads: Arc<Semaphore>,
-    waiting: Vec<Bytes>,
-    waiting_bytes: usize,
+    waiting: Pieces,
     next_chunk: u64,
     ended: bool,
     work: Option<JoinHandle<Bytes>>,
@@ -60,8 +60,7 @@ impl Sealing {
             salted: secret.salted,
             head: BytesMut::from(head),
             threads,
-            waiting: Vec::new(),
-            waiting_bytes: 0,
+            waiting: Pieces::default(),
             next_chunk: 0,
             ended: false,
             work: None,
@@ -76,17 +75,14 @@ impl Sealing {
 
     /// Whether it can take more before it gives any.
     pub(crate) fn wants_more(&self) -> bool {
-        !self.ended && self.ready.is_none() && self.waiting_bytes <= BATCH_BYTES
+        !self.ended && self.ready.is_none() && self.waiting.bytes() <= BATCH_BYTES
     }
 
     /// Takes plain bytes, or hears that there are no more.
     pub(crate) fn push(&mut self, plain: Option<Bytes>) {
         match plain {
             None => self.ended = true,
-            Some(bytes) => {
-                self.waiting_bytes += bytes.len();
-                self.waiting.push(bytes);
-            }
+            Some(bytes) => self.waiting.push(bytes),
         }
     }
 
@@ -121,13 +117,13 @@ impl Sealing {
 
     /// Whether all that was taken has been given.
     pub(crate) fn is_done(&self) -> bool {
-        self.ended && self.waiting_bytes == 0 && self.work.is_none() && self.ready.is_none()
+        self.ended && self.waiting.bytes() == 0 && self.work.is_none() && self.ready.is_none()
     }
 
     /// What can be sealed now: all that waits if that is the end, else full chunks, of which none may be
     /// the last.
     fn batch(&mut self) -> Option<Batch> {
-        let length = match self.waiting_bytes {
+        let length = match self.waiting.bytes() {
             0 => return None,
             waiting if self.ended => waiting,
             waiting => (waiting - 1) / CHUNK * CHUNK,
@@ -135,35 +131,15 @@ impl Sealing {
         if length == 0 {
             return None;
         }
-        self.waiting_bytes -= length;
         let batch = Batch {
             key: self.key.clone(),
             head: std::mem::take(&mut self.head),
             first: self.next_chunk,
-            pieces: self.take(length),
+            pieces: self.waiting.take(length),
             ends: self.ended,
         };
         self.next_chunk += (length / CHUNK) as u64;
         Some(batch)
-    }
-
-    /// The first `length` bytes of what waits.
-    fn take(&mut self, length: usize) -> Vec<Bytes> {
-        let mut left = length;
-        let mut taken = Vec::new();
-        let mut rest = Vec::new();
-        for mut piece in std::mem::take(&mut self.waiting) {
-            let part = piece.split_to(left.min(piece.len()));
-            left -= part.len();
-            if !part.is_empty() {
-                taken.push(part);
-            }
-            if !piece.is_empty() {
-                rest.push(piece);
-            }
-        }
-        self.waiting = rest;
-        taken
     }
 }
 
@@ -185,7 +161,7 @@ mod tests {
                 let piece = rest.split_to(size.min(rest.len()));
                 sealing.push(Some(piece).filter(|piece| !piece.is_empty()));
             }
-            assert!(sealing.waiting_bytes <= BATCH_BYTES + size);
+            assert!(sealing.waiting.bytes() <= BATCH_BYTES + size);
             all.extend_from_slice(&sealing.next().await.unwrap().unwrap_or_default());
         }
         assert_eq!(all.len() as u64, stored);

@@ -244,12 +244,11 @@ impl Authenticator {
         let site = Site { service: "sts", ..self.site(caller) };
         let authorization = head.header("authorization")?.unwrap_or_default();
         let payload = hex::encode(Sha256::digest(body));
-        let authenticated = v4::by_header_over(&payload, head, authorization, &site)?;
+        let (authenticated, credential) = v4::by_header_over(&payload, head, authorization, &site)?;
         if let Some(who) = authenticated.identity.who() {
             who.check_source(caller.peer)?;
         }
-        let access_key = claimed(head.headers, "").ok_or_else(|| v4::unknown_key(""))?;
-        site.credential(&access_key).cloned()
+        Ok(credential)
     }
 
     /// Who sent the request. Refuses what is signed wrongly, or comes from where it may not; what isn't

@@ -50,6 +50,11 @@ const SIGNED_KEYS: [&str; 26] = [
     "website",
 ];
 
+/// Whether such a signature covers a query key.
+pub(crate) fn signs(name: &str) -> bool {
+    SIGNED_KEYS.contains(&name)
+}
+
 /// The access key and the signature of an `Authorization` header, if it is of this version: what stands
 /// behind the scheme, which may be nothing.
 pub(super) fn claim(authorization: &str) -> Option<&str> {

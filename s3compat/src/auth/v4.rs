@@ -1,5 +1,7 @@
 //! SigV4, in the `Authorization` header or in the query of a presigned link.
 
+use std::sync::Arc;
+
 use subtle::ConstantTimeEq;
 
 use super::authenticator::{Authenticated, Head, Mechanism, Site};
@@ -40,19 +42,20 @@ pub(super) fn by_header(
         let message = "Missing required header for this request: x-amz-content-sha256";
         Refusal::new(Code::InvalidRequest, message)
     })?;
-    by_header_over(payload, head, authorization, site)
+    by_header_over(payload, head, authorization, site).map(|(authenticated, _)| authenticated)
 }
 
-/// The same of a request whose body has the hash `payload`.
+/// The same of a request whose body has the hash `payload`, with what signed it.
 pub(super) fn by_header_over(
     payload: &str,
     head: &Head<'_>,
     authorization: &str,
     site: &Site<'_>,
-) -> Result<Authenticated, Refusal> {
+) -> Result<(Authenticated, Arc<Credential>), Refusal> {
     let claim = Claim::from_header(payload, head, authorization)?;
     check_skew(claim.time, site.now)?;
-    claim.verify(head, site, Mechanism::Header)
+    let authenticated = claim.verify(head, site, Mechanism::Header)?;
+    Ok((authenticated, site.credential(claim.scope.access_key)?.clone()))
 }
 
 /// Authenticates by the query.

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::limits::PUT_BYTES_MAX;
+use martlet_proxy::Pieces;
 use sha2::{Digest, Sha256};
 
 use super::error::BodyError;
@@ -63,7 +64,7 @@ struct Chunk {
     signature: Vec<u8>,
     hash: Sha256,
     is_held: bool,
-    held: Vec<Bytes>,
+    held: Pieces,
 }
 
 /// The trailer being read.
@@ -133,7 +134,7 @@ impl ChunkDecoder {
         self.state = State::Data(left);
         if left == 0 {
             self.check_chunk()?;
-            self.ready.extend(self.chunk.held.drain(..));
+            self.ready.extend(self.chunk.held.take_all());
             self.state = State::DataEnd;
         }
         Ok(())

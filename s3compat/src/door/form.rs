@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, TRANSFER_ENCODING,
 };
 use http::request::Parts;
 use http::{Method, Request, Uri};
@@ -32,12 +32,12 @@ use multer::Multipart;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::Body;
 
-use self::fields::{Fields, too_long};
+use self::fields::{Fields, PLAIN, too_long};
 use self::file::{Allowance, FileBody, Sips, found};
 use self::policy::Policy;
 pub(super) use self::reply::FormReply;
 use super::checksum::content_md5;
-use super::prepare::{Gate, number, peer_of};
+use super::prepare::{Admit, Gate, Stopped, number, peer_of};
 use super::reply::RequestId;
 use super::table::{Operation, PathKind, find};
 use crate::auth::{Authenticator, Caller, Code, Identity, Query, Refusal, Target};
@@ -76,13 +76,15 @@ impl Gate {
         &self,
         (operation, target): (&'static Operation, Target),
         (mut parts, body): (Parts, B),
-        id: RequestId,
-    ) -> Result<Request<Body>, Refusal>
+        (id, admit): (RequestId, Admit<'_>),
+    ) -> Result<Request<Body>, Stopped>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
     {
         let bucket = target.bucket().unwrap_or_default();
+        // Who sent it, its fields say.
+        admit(&Identity::Anonymous)?;
         let mut form = self.read_form(&parts.headers, body).await?;
         let caller = match Authenticator::form_key(|name| form.fields.get(name)) {
             Some(access_key) => {
@@ -94,8 +96,9 @@ impl Gate {
         let field = |name: &str| form.fields.get(name);
         let identity = self.authenticator.authenticate_form(field, &caller)?;
         if identity == Identity::Anonymous && !self.config.allow_anonymous {
-            return Err(Refusal::new(Code::AccessDenied, "Access Denied"));
+            return Err(Refusal::new(Code::AccessDenied, "Access Denied").into());
         }
+        admit(&identity)?;
         let key = key_of(&form.fields)?;
         form.file.allow(self.form_lengths(&form.fields, bucket)?);
         let path = format!("/{bucket}/{}", utf8_percent_encode(key, NON_ALPHANUMERIC));
@@ -161,7 +164,7 @@ impl Gate {
             let Some(mut field) = field else { return Err(no_file()) };
             let name = field.name().unwrap_or_default().to_owned();
             if name.eq_ignore_ascii_case("file") {
-                fields.expand(field.file_name().unwrap_or_default());
+                fields.expand(field.file_name().unwrap_or_default())?;
                 let file = FileBody::new(form, field, allowance, AROUND_BYTES_MAX);
                 return Ok(Form { fields, file });
             }
@@ -208,14 +211,12 @@ fn key_of(fields: &Fields) -> Result<&str, Refusal> {
     Ok(key)
 }
 
-/// Takes out what is said of the form's body, and puts in what the form says of the object.
+/// Takes out what is said of the form's body, or would say of the object what no policy of the form
+/// allows, and puts in what the form says of the object.
 fn become_put(headers: &mut HeaderMap, fields: &Fields) -> Result<(), Refusal> {
-    for name in [CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING] {
-        headers.remove(name);
-    }
-    let ours: Vec<_> =
-        headers.keys().filter(|name| name.as_str().starts_with("x-amz-")).cloned().collect();
-    for name in ours {
+    let of_object = |name: &HeaderName| name.as_str().starts_with("x-amz-") || PLAIN.contains(name);
+    let ours: Vec<_> = headers.keys().filter(|name| of_object(name)).cloned().collect();
+    for name in ours.iter().chain(&[CONTENT_LENGTH, TRANSFER_ENCODING]) {
         headers.remove(name);
     }
     fields.write_headers(headers)

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
@@ -21,9 +22,10 @@ use super::table::{BodyKind, Operation, PathKind, find, is_override};
 use super::{features, form, host, xml};
 use crate::auth::{
     Authenticator, Caller, Code, Head, Identity, Mechanism, Payload, Query, Refusal, Target,
-    single_header,
+    signs_v2, single_header,
 };
-use crate::decode::{BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, collect};
+use crate::decode::{BodyError, BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, collect};
+use crate::limits::Limited;
 use crate::service::Peer;
 
 /// Query keys of a SigV4 signature.
@@ -39,6 +41,8 @@ const V4_KEYS: [&str; 8] = [
 ];
 /// Query keys of a SigV2 signature.
 const V2_KEYS: [&str; 4] = ["AWSAccessKeyId", "Expires", "Signature", "x-amz-security-token"];
+/// Makes a list another list, which says no more.
+const ANOTHER_FORM: &str = "list-type=2";
 /// Headers that have done their work here.
 const SPENT: [HeaderName; 7] = [
     AUTHORIZATION,
@@ -59,6 +63,30 @@ pub(super) struct Gate {
     pub(super) config: DoorConfig,
 }
 
+/// Why a request doesn't come as far as its operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// It is not what it should be.
+    Refused(Refusal),
+    /// It may come again, after so long if that is known.
+    Limited(Limited, Option<Duration>),
+}
+
+impl From<Refusal> for Stopped {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<BodyError> for Stopped {
+    fn from(error: BodyError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+/// Gives a turn to whoever sent a request, in place of the one that it was given before.
+pub(super) type Admit<'a> = &'a mut (dyn FnMut(&Identity) -> Result<(), Stopped> + Send);
+
 /// What is left to do once a request has passed: its body.
 struct Passed {
     identity: Identity,
@@ -68,12 +96,14 @@ struct Passed {
 }
 
 impl Gate {
-    /// The request as its operation sees it.
+    /// The request as its operation sees it. Nothing of its body is waited for before `admit` has
+    /// counted it as somebody's: whoever sends slowly holds turns of its own.
     pub(super) async fn prepare<B>(
         &self,
         request: Request<B>,
         id: RequestId,
-    ) -> Result<Request<Body>, Refusal>
+        admit: Admit<'_>,
+    ) -> Result<Request<Body>, Stopped>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::fmt::Display,
@@ -82,12 +112,13 @@ impl Gate {
         if form::is_form(&parts.method, &parts.headers)
             && let Some(to) = self.form_target(&parts)?
         {
-            return self.prepare_form(to, (parts, body), id).await;
+            return self.prepare_form(to, (parts, body), (id, admit)).await;
         }
         let peer = peer_of(&parts);
         let query = parts.uri.query().unwrap_or_default();
         let caller = self.authenticator.caller(&parts.headers, query, peer).await?;
         let passed = self.pass(&parts.method, &mut parts.uri, &mut parts.headers, &caller)?;
+        admit(&passed.identity)?;
         let facts = passed.plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
         // A body whose length nobody told, and that is over before it began, is no empty object:
         // something took its headers away.
@@ -96,7 +127,7 @@ impl Gate {
             && body.is_end_stream()
         {
             let message = "You must provide the Content-Length HTTP header.";
-            return Err(Refusal::new(Code::MissingContentLength, message));
+            return Err(Refusal::new(Code::MissingContentLength, message).into());
         }
         let body = match (passed.operation.body, passed.plan) {
             (BodyKind::Stream, Some(plan)) => Body::http_body_unsync(DecodedBody::new(body, plan)),
@@ -280,12 +311,29 @@ fn operation(
     let is_copy = headers.contains_key("x-amz-copy-source");
     let ours = |name: &str| is_ours(name, mechanism);
     let operation = find(method.as_str(), path, is_copy, query, ours)?;
+    if mechanism == Mechanism::QueryV2 {
+        check_link(operation)?;
+    }
     if mechanism == Mechanism::None && query.pairs().iter().any(|pair| is_override(&pair.name)) {
         let message =
             "Request specific response headers cannot be used for anonymous GET requests.";
         return Err(Refusal::new(Code::InvalidRequest, message));
     }
     Ok(operation)
+}
+
+/// Refuses what a link of Version 2 was not made for: whoever has one for an object could add a query key
+/// that its signature doesn't cover, and so do something else to that object.
+fn check_link(operation: &Operation) -> Result<(), Refusal> {
+    let is_covered = |key: &&&str| signs_v2(key) || **key == ANOTHER_FORM;
+    match operation.required.iter().find(|key| !is_covered(key)) {
+        None => Ok(()),
+        Some(key) => {
+            let message = "Signature Version 2 doesn't cover a query parameter of this operation: \
+                           sign the link with AWS4-HMAC-SHA256.";
+            Err(Refusal::new(Code::AccessDenied, message).with_detail("ArgumentName", *key))
+        }
+    }
 }
 
 /// The internal form of the URI, where it differs: `/bucket/key` and the operation's own query.

@@ -21,7 +21,7 @@ use super::config::DoorConfig;
 use super::cors::{CorsRules, Crossing};
 use super::expect;
 use super::form::FormReply;
-use super::prepare::Gate;
+use super::prepare::{Gate, Stopped};
 use super::reply::{Asked, DETAIL, QUOTA_DETAIL, Stamper};
 use super::table::Operation;
 use crate::auth::{Authenticator, Code, Identity, Keys, Mechanism, Refusal, Target};
@@ -123,20 +123,26 @@ where
         let crossing = shared.crossing(&request);
         let (request, waiting) = expect::watch(request);
         if shared.gate.is_for_tokens(&request) {
-            let response = Box::pin(shared.gate.answer_for_tokens(request, asked.id)).await;
-            let mut response = shared.stamper.complete(asked, response);
+            let mut response = match shared.admit(&Identity::Anonymous) {
+                Ok(admitted) => {
+                    *turn = Some(admitted);
+                    let response = Box::pin(shared.gate.answer_for_tokens(request, asked.id)).await;
+                    shared.stamper.complete(asked, response)
+                }
+                Err(stopped) => shared.stop(asked, stopped),
+            };
             waiting.end(response.headers_mut());
             return response;
         }
-        let mut response = match shared.gate.prepare(request, asked.id).await {
-            Ok(request) => match shared.admit(&request) {
-                Ok(admitted) => self.carry_out(asked, request, turn.insert(admitted)).await,
-                Err((why, wait)) => shared.slow_down(asked, why, wait),
-            },
-            Err(refusal) => {
-                tracing::debug!(id = %asked.id, %refusal, "turned away");
-                shared.stamper.refuse(asked, &refusal)
-            }
+        let mut admit = |who: &Identity| {
+            // One that is counted as nobody's in particular is given back first.
+            *turn = None;
+            *turn = Some(shared.admit(who)?);
+            Ok(())
+        };
+        let mut response = match shared.gate.prepare(request, asked.id, &mut admit).await {
+            Ok(request) => self.carry_out(asked, request, turn.as_ref()).await,
+            Err(stopped) => shared.stop(asked, stopped),
         };
         if let Some((crossing, rules)) = crossing {
             let headers = with_request(asked.id.header(), crossing.headers(rules)).await;
@@ -151,9 +157,12 @@ where
         &self,
         asked: &Asked,
         request: Request<Body>,
-        turn: &Turn,
+        turn: Option<&Turn>,
     ) -> Response<Body> {
-        let mut request = request.map(|body| metered(body, turn.meters()));
+        let mut request = match turn {
+            Some(turn) => request.map(|body| metered(body, turn.meters())),
+            None => request,
+        };
         let form = request.extensions_mut().remove::<FormReply>();
         let operation = request.extensions().get::<&'static Operation>().copied();
         let asker = asker(request.extensions());
@@ -184,13 +193,24 @@ fn is_quota(detail: &HeaderValue) -> bool {
 }
 
 impl Shared {
-    /// Whose turn it is, if whoever sent the request may come now; or why not, and for how long.
-    fn admit<B>(&self, request: &Request<B>) -> Result<Turn, (Limited, Option<Duration>)> {
-        let who = request.extensions().get::<Identity>().and_then(Identity::who);
-        let turn = self.turns.count(who.map(|who| &who.meters)).ok_or((Limited::Share, None))?;
+    /// The turn of somebody who may come now; or why not, and for how long.
+    fn admit(&self, who: &Identity) -> Result<Turn, Stopped> {
+        let meters = who.who().map(|who| &who.meters);
+        let turn = self.turns.count(meters).ok_or(Stopped::Limited(Limited::Share, None))?;
         match turn.meters().admit() {
             Ok(()) => Ok(turn),
-            Err(wait) => Err((Limited::Rate, Some(wait))),
+            Err(wait) => Err(Stopped::Limited(Limited::Rate, Some(wait))),
+        }
+    }
+
+    /// The reply to a request that doesn't come as far as its operation.
+    fn stop(&self, asked: &Asked, stopped: Stopped) -> Response<Body> {
+        match stopped {
+            Stopped::Limited(why, wait) => self.slow_down(asked, why, wait),
+            Stopped::Refused(refusal) => {
+                tracing::debug!(id = %asked.id, %refusal, "turned away");
+                self.stamper.refuse(asked, &refusal)
+            }
         }
     }
 

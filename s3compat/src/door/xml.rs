@@ -1,7 +1,8 @@
 //! The shape of XML bodies, looked over before anything parses them.
 //!
 //! Refused: what isn't UTF-8, DOCTYPE and other declarations, CDATA, entities beyond the five of
-//! XML and character references, depth beyond what any S3 document has, and tags that don't close.
+//! XML and character references, depth and lists beyond what any S3 document has, and tags that don't
+//! close.
 //! Whether the names make sense is the operation's to say.
 
 use bytes::Bytes;
@@ -10,6 +11,9 @@ use crate::auth::{Code, Refusal};
 
 /// S3's deepest request document has four levels.
 const DEPTH_MAX: usize = 8;
+/// The elements in S3's longest list, the parts of an upload, and one more, whose operation can say so.
+/// What is parsed of a small element takes many times its bytes.
+const ELEMENTS_MAX: usize = martlet_protocol::limits::PARTS_MAX as usize + 1;
 /// Longest tag, attributes included.
 const TAG_BYTES_MAX: usize = 1024;
 /// Longest entity: a character reference of seven digits.
@@ -19,7 +23,7 @@ const ENTITY_BYTES_MAX: usize = 10;
 pub(super) fn inspect(document: &[u8]) -> Result<(), Refusal> {
     let text = std::str::from_utf8(document).map_err(|_| malformed("it is not UTF-8"))?;
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut open: Vec<&str> = Vec::new();
+    let mut open: Vec<Open<'_>> = Vec::new();
     let mut has_root = false;
     while let Some((before, markup)) = rest.split_once('<') {
         check_text(before, open.is_empty())?;
@@ -32,7 +36,7 @@ pub(super) fn inspect(document: &[u8]) -> Result<(), Refusal> {
         } else {
             let (tag, rest) = split_tag(markup)?;
             if let Some(name) = tag.strip_prefix('/') {
-                if open.pop() != Some(name.trim_ascii_end()) {
+                if open.pop().map(|it| it.name) != Some(name.trim_ascii_end()) {
                     return Err(malformed("a tag closes that was not open"));
                 }
             } else {
@@ -82,7 +86,14 @@ fn beyond(number: &str) -> Option<char> {
     char::from_u32(code.ok()?).filter(|&character| character > '\u{ffff}')
 }
 
-fn open_tag<'a>(tag: &'a str, open: &mut Vec<&'a str>) -> Result<(), Refusal> {
+/// An element that has not been closed yet.
+struct Open<'a> {
+    name: &'a str,
+    /// How many there are within it.
+    elements: usize,
+}
+
+fn open_tag<'a>(tag: &'a str, open: &mut Vec<Open<'a>>) -> Result<(), Refusal> {
     check_entities(tag)?;
     let (tag, is_closed) = tag.strip_suffix('/').map_or((tag, false), |tag| (tag, true));
     let name = tag.split(|c: char| c.is_ascii_whitespace()).next().unwrap_or_default();
@@ -92,8 +103,14 @@ fn open_tag<'a>(tag: &'a str, open: &mut Vec<&'a str>) -> Result<(), Refusal> {
     if open.len() >= DEPTH_MAX {
         return Err(malformed("it is nested too deeply"));
     }
+    if let Some(outer) = open.last_mut() {
+        outer.elements += 1;
+        if outer.elements > ELEMENTS_MAX {
+            return Err(malformed("an element holds too many others"));
+        }
+    }
     if !is_closed {
-        open.push(name);
+        open.push(Open { name, elements: 0 });
     }
     Ok(())
 }
@@ -168,6 +185,8 @@ mod tests {
     #[test]
     fn bombs_and_broken_documents_are_refused() {
         let deep = format!("{}{}", "<a>".repeat(100_000), "</a>".repeat(100_000));
+        let parts = |count| format!("<Complete>{}</Complete>", "<Part/>".repeat(count));
+        assert_eq!(inspect(parts(ELEMENTS_MAX).as_bytes()), Ok(()));
         let long_tag = format!("<a {}></a>", "x='1' ".repeat(1000));
         for document in [
             "<!DOCTYPE lolz [<!ENTITY lol \"lol\">]><a>&lol;</a>",
@@ -189,6 +208,7 @@ mod tests {
             "<!-- <a/>",
             &deep,
             &long_tag,
+            &parts(ELEMENTS_MAX + 1),
         ] {
             let code = inspect(document.as_bytes()).map_err(|refusal| refusal.code);
             assert_eq!(code, Err(Code::MalformedXml), "{}", &document[..document.len().min(80)]);

@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,6 +29,8 @@ use crate::ops::{mark_log, may_deliver};
 
 /// Lines between requests and the task that gathers them.
 const QUEUED_LINES_MAX: usize = 16 * 1024;
+/// The same in bytes of text: a line may be as long as the head of its request, and more.
+const QUEUED_BYTES_MAX: usize = 32 << 20;
 /// Lines gathered, in bytes of text.
 const GATHERED_BYTES_MAX: usize = 32 << 20;
 /// A batch is delivered at once when it has so many.
@@ -59,6 +61,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub struct BucketLogs {
     queue: mpsc::Sender<Entry>,
+    queued_bytes: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
 }
 
@@ -78,6 +81,7 @@ pub struct Delivery {
     clock: Arc<dyn Clock>,
     options: DeliveryOptions,
     queue: mpsc::Receiver<Entry>,
+    queued_bytes: Arc<AtomicUsize>,
     lost: Arc<AtomicU64>,
     /// By the bucket that was asked, and the document that says where that is logged.
     batches: HashMap<(String, Vec<u8>, Option<u64>), Batch>,
@@ -102,9 +106,13 @@ impl BucketLogs {
     ) -> (Arc<Self>, Delivery) {
         let (sender, queue) = mpsc::channel(QUEUED_LINES_MAX);
         let lost = Arc::new(AtomicU64::new(0));
-        let logs = Arc::new(Self { queue: sender, lost: lost.clone() });
-        let (batches, gathered_bytes) = (HashMap::new(), 0);
-        (logs, Delivery { store, clock, options, queue, lost, batches, gathered_bytes })
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let (queued, batches) = (queued_bytes.clone(), HashMap::new());
+        let logs = Self { queue: sender, queued_bytes: queued, lost: lost.clone() };
+        let gathered_bytes = 0;
+        let delivery =
+            Delivery { store, clock, options, queue, queued_bytes, lost, batches, gathered_bytes };
+        (Arc::new(logs), delivery)
     }
 
     /// Lines that were not delivered and will not be.
@@ -113,7 +121,10 @@ impl BucketLogs {
     }
 
     pub(crate) fn offer(&self, entry: Entry) {
-        if self.queue.try_send(entry).is_err() {
+        let bytes = entry.line.len();
+        let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if queued + bytes > QUEUED_BYTES_MAX || self.queue.try_send(entry).is_err() {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -152,6 +163,7 @@ impl Delivery {
 
     fn gather(&mut self, entry: Entry) {
         let Entry { source, line } = entry;
+        self.queued_bytes.fetch_sub(line.len(), Ordering::Relaxed);
         if self.gathered_bytes + line.len() > GATHERED_BYTES_MAX {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
@@ -238,5 +250,29 @@ fn body(text: &str) -> Incoming {
         md5: None,
         compute: vec![checksums::DEFAULT.0],
         expected: Box::new(|| Ok(Vec::new())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logging::KeyFormat;
+
+    #[test]
+    fn no_more_waits_than_may_however_long_lines_are() {
+        let (queue, _gathered) = mpsc::channel(QUEUED_LINES_MAX);
+        let logs = BucketLogs { queue, queued_bytes: Arc::default(), lost: Arc::default() };
+        let line = "x".repeat(1 << 20);
+        let logging = Logging {
+            target: "t".to_owned(),
+            prefix: String::new(),
+            format: KeyFormat::Simple,
+            grants: Vec::new(),
+        };
+        let source = Source { bucket: "b".to_owned(), owner: "o".to_owned(), logging, day: None };
+        for _ in 0..QUEUED_BYTES_MAX / line.len() + 3 {
+            logs.offer(Entry { source: source.clone(), line: line.clone() });
+        }
+        assert_eq!(logs.lost(), 3);
     }
 }

@@ -8,9 +8,9 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
-use martlet_protocol::Clock;
-use martlet_proxy::{Guard, ObjectStore};
+use http::{HeaderMap, Uri};
+use martlet_protocol::{Clock, VersionId};
+use martlet_proxy::{Guard, ObjectName, ObjectStore};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{PutObjectLegalHoldInput, PutObjectRetentionInput, PutObjectTaggingInput};
@@ -21,8 +21,9 @@ use super::lock::{legal_hold, retention};
 use super::rights::Rights;
 use super::session;
 use super::standing::Standing;
+use super::versions::version;
 use crate::access::{Action, Case, Context, Question, Requester, Scope, Verdict, actions};
-use crate::auth::{Identity, Who};
+use crate::auth::{Identity, Query, Who};
 use crate::door::Operation;
 use crate::errors::s3_error;
 use crate::lock;
@@ -101,7 +102,11 @@ impl S3Access for ByPolicy {
             // The keys are in the body.
             None if is_by_key && operation == "DeleteObjects" => None,
             None if is_by_key => return Err(denied()),
-            key => rights.check_but_object(&actions, key.as_deref()).await?,
+            key => {
+                let version = query_version(context.uri().query().unwrap_or_default())?;
+                let name = key.as_deref().map(|key| ObjectName { key, version });
+                rights.check_but_object(&actions, name).await?
+            }
         };
         enter(context, rights, guard);
         Ok(())
@@ -118,7 +123,7 @@ impl S3Access for ByPolicy {
                 lock::add_retention(context, retention, self.clock.now_ms());
             }
         });
-        rights.check(&actions, Some(&request.input.key)).await
+        rights.check(&actions, named_in(&request.input.key, &request.uri)?).await
     }
 
     async fn put_object_legal_hold(
@@ -129,7 +134,7 @@ impl S3Access for ByPolicy {
         let is_on = legal_hold(request.input.legal_hold.as_ref())?;
         let rights = Rights::find(&request.extensions)?;
         let rights = rights.with(|context| lock::add_hold(context, is_on));
-        rights.check(&actions, Some(&request.input.key)).await
+        rights.check(&actions, named_in(&request.input.key, &request.uri)?).await
     }
 
     async fn put_object_tagging(
@@ -140,7 +145,8 @@ impl S3Access for ByPolicy {
         let rights = Rights::find(&request.extensions)?;
         let tags = request.input.tagging.tag_set.iter();
         let tags = tags.filter_map(|tag| Some((tag.key.as_deref()?, tag.value.as_deref()?)));
-        rights.with_tags(tags).check(&actions, Some(&request.input.key)).await
+        let name = named_in(&request.input.key, &request.uri)?;
+        rights.with_tags(tags).check(&actions, name).await
     }
 }
 
@@ -226,6 +232,16 @@ fn actions_of<T>(request: &S3Request<T>, operation: &str) -> S3Result<Vec<Action
     let query = request.uri.query().unwrap_or_default();
     let case = Asked { operation, headers: &request.headers, query }.case()?;
     actions(operation, case).ok_or_else(denied)
+}
+
+/// The version that a query names.
+fn query_version(query: &str) -> S3Result<Option<VersionId>> {
+    version(Query::parse(query)?.get("versionId"))
+}
+
+/// The object that a request names: a key, and the version in its query.
+fn named_in<'a>(key: &'a str, uri: &Uri) -> S3Result<ObjectName<'a>> {
+    Ok(ObjectName { key, version: query_version(uri.query().unwrap_or_default())? })
 }
 
 /// Lets a request go on, with its rights.

@@ -87,9 +87,9 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Bucket and key of a copy's source, as they are without their encoding.
+/// Bucket and key of a copy's source, as they are without their encoding. A key may have question marks.
 fn source_of(header: &str) -> String {
-    let path = header.split_once('?').map_or(header, |(path, _)| path);
+    let path = header.split_once("?versionId=").map_or(header, |(path, _)| path);
     let path = percent_decode_str(path).decode_utf8_lossy();
     path.strip_prefix('/').unwrap_or(&path).to_owned()
 }
@@ -200,6 +200,7 @@ mod tests {
         let none = HeaderMap::new();
         let version = Asked { operation: "GetObject", headers: &none, query: "versionId=3" };
         assert!(version.case().unwrap().names_version);
+        assert_eq!(source_of("bkt/a?b%3Fc?versionId=3"), "bkt/a?b?c");
         let broken = headers(&[("x-amz-tagging", "a=b&a=c")]);
         assert!(Asked { operation: "PutObject", headers: &broken, query: "" }.case().is_err());
     }

@@ -4,7 +4,7 @@
 use http::{HeaderMap, StatusCode};
 use martlet_protocol::entry::Object;
 use martlet_protocol::lock::{BucketLock, Bypass, DefaultRetention, Lock, Period, Retention};
-use martlet_proxy::{ReadAfter, ReadConditions, Selection};
+use martlet_proxy::{ObjectName, ReadAfter, ReadConditions, Selection};
 use s3s::dto::{
     DefaultRetention as WireDefault, GetObjectLegalHoldInput, GetObjectLegalHoldOutput,
     GetObjectLockConfigurationInput, GetObjectLockConfigurationOutput, GetObjectRetentionInput,
@@ -122,17 +122,17 @@ fn no_lock() -> S3Error {
 pub(super) async fn add_lock(
     headers: &mut HeaderMap,
     rights: Option<&Rights>,
-    (key, object): (&str, &Object),
+    (name, object): (ObjectName<'_>, &Object),
 ) -> S3Result<()> {
     let Ok(lock) = Lock::of(&object.attributes.marks) else { return Ok(()) };
     let Some(rights) = rights.filter(|_| !lock.is_empty()) else { return Ok(()) };
     if let Some(retention) = lock.retention
-        && rights.permits(Action::GetObjectRetention, key).await?
+        && rights.permits(Action::GetObjectRetention, name).await?
     {
         write_retention(headers, retention);
     }
     if let Some(is_on) = lock.legal_hold
-        && rights.permits(Action::GetObjectLegalHold, key).await?
+        && rights.permits(Action::GetObjectLegalHold, name).await?
     {
         write_hold(headers, is_on);
     }

@@ -4,6 +4,7 @@
 //! Whose partition and account it names is of no matter, and its service is sns, sqs or lambda by the
 //! kind of the rule.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use martlet_protocol::Setting;
@@ -168,8 +169,11 @@ fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> 
 }
 
 fn rule(given: Given, region: &str) -> S3Result<Rule> {
-    let Given { kind, id, arn, events, filter } = given;
+    let Given { kind, id, arn, mut events, filter } = given;
     check_arn(kind, &arn, region)?;
+    // Rules are compared event by event: one that says the same a thousand times says it once.
+    let mut named = HashSet::new();
+    events.retain(|event| named.insert(event.clone()));
     if events.is_empty() || !events.iter().all(|event| is_known(event)) {
         return Err(s3_error!(InvalidArgument, "The event is not supported for notifications"));
     }

@@ -119,7 +119,7 @@ impl Operations {
         if version.is_none() {
             self.tell_expiration(headers, (asked.bucket, key), object).await;
         }
-        add_lock(headers, rights, (key, object)).await
+        add_lock(headers, rights, (asked.name, object)).await
     }
 
     async fn read(&self, asked: &Asked<'_>, selection: Selection) -> Result<ObjectRead, Error> {

@@ -90,22 +90,22 @@ impl Rights {
     }
 
     /// Whether one more thing may be done to an object.
-    pub(super) async fn permits(&self, action: Action, key: &str) -> S3Result<bool> {
-        self.may(&self.standing, &[action], Some(key)).await
+    pub(super) async fn permits(&self, action: Action, name: ObjectName<'_>) -> S3Result<bool> {
+        self.may(&self.standing, &[action], Some(name)).await
     }
 
     /// Refuses all that isn't allowed whole.
-    pub(super) async fn check(&self, actions: &[Action], key: Option<&str>) -> S3Result<()> {
-        if self.may(&self.standing, actions, key).await? { Ok(()) } else { Err(denied()) }
+    pub(super) async fn check(&self, actions: &[Action], name: ObjectName<'_>) -> S3Result<()> {
+        if self.may(&self.standing, actions, Some(name)).await? { Ok(()) } else { Err(denied()) }
     }
 
     /// Refuses what isn't allowed, whatever the object says; otherwise what is to ask it.
     pub(super) async fn check_but_object(
         &self,
         actions: &[Action],
-        key: Option<&str>,
+        name: Option<ObjectName<'_>>,
     ) -> S3Result<Option<Arc<dyn Guard>>> {
-        let open = self.undecided(&self.standing, actions, key).await?;
+        let open = self.undecided(&self.standing, actions, name).await?;
         Ok(self.guard(&open))
     }
 
@@ -117,7 +117,7 @@ impl Rights {
         };
         let further = (bypass != Bypass::Nothing).then_some(Action::BypassGovernanceRetention);
         let actions: Vec<Action> = std::iter::once(action).chain(further).collect();
-        self.check(&actions, Some(name.key)).await
+        self.check(&actions, name).await
     }
 
     /// Refuses to read an object that may be in another bucket, and to copy its tags along to
@@ -127,7 +127,6 @@ impl Rights {
         (bucket, name): (&str, ObjectName<'_>),
         tags_to: Option<&str>,
     ) -> S3Result<Option<Arc<dyn Guard>>> {
-        let key = name.key;
         let (read, read_tags) = match name.version {
             None => (Action::GetObject, Action::GetObjectTagging),
             Some(_) => (Action::GetObjectVersion, Action::GetObjectVersionTagging),
@@ -135,7 +134,7 @@ impl Rights {
         let found = self.store.bucket(bucket).await.map_err(s3_error)?;
         self.source_owner.check(&self.requester, &found.owner)?;
         let standing = Arc::new(Standing::of(&self.requester, bucket, &found));
-        let open = self.undecided(&standing, &[read], Some(key)).await?;
+        let open = self.undecided(&standing, &[read], Some(name)).await?;
         let guard = self.guard_of(&standing, &open);
         if !self.may(&standing, &[Action::ListBucket], None).await?
             && self.existing_tags(bucket, name).await?.is_none()
@@ -143,8 +142,9 @@ impl Rights {
             return Err(denied());
         }
         let Some(target) = tags_to else { return Ok(guard) };
-        let may_copy_tags = self.may(&standing, &[read_tags], Some(key)).await?
-            && self.may(&self.standing, &[Action::PutObjectTagging], Some(target)).await?;
+        let target = Some(target.into());
+        let may_copy_tags = self.may(&standing, &[read_tags], Some(name)).await?
+            && self.may(&self.standing, &[Action::PutObjectTagging], target).await?;
         if may_copy_tags
             || self.existing_tags(bucket, name).await?.is_none_or(|tags| tags.is_empty())
         {
@@ -163,9 +163,9 @@ impl Rights {
         &self,
         standing: &Standing,
         actions: &[Action],
-        key: Option<&str>,
+        name: Option<ObjectName<'_>>,
     ) -> S3Result<Vec<Action>> {
-        let answers = self.answers(standing, actions, key).await?;
+        let answers = self.answers(standing, actions, name).await?;
         if answers.contains(&Answer::No) {
             return Err(denied());
         }
@@ -177,9 +177,9 @@ impl Rights {
         &self,
         standing: &Standing,
         actions: &[Action],
-        key: Option<&str>,
+        name: Option<ObjectName<'_>>,
     ) -> S3Result<bool> {
-        let answers = self.answers(standing, actions, key).await?;
+        let answers = self.answers(standing, actions, name).await?;
         Ok(answers.iter().all(|answer| *answer == Answer::Yes))
     }
 
@@ -187,20 +187,24 @@ impl Rights {
         &self,
         standing: &Standing,
         actions: &[Action],
-        key: Option<&str>,
+        name: Option<ObjectName<'_>>,
     ) -> S3Result<Vec<Answer>> {
         let bucket = &standing.bucket;
         let mut context = self.context.clone();
         context.add("s3:ResourceAccount", &standing.owner);
-        let resource = match key {
+        let resource = match name {
             None => bucket.clone(),
-            Some(key) => {
-                if standing.reads_existing_tags() || self.requester.reads_existing_tags() {
-                    let tags = self.existing_tags(bucket, key.into()).await?.unwrap_or_default();
+            Some(name) => {
+                if let Some(version) = name.version {
+                    context.set("s3:VersionId", version.to_string());
+                }
+                if self.reads_tags(standing) {
+                    // Those of the very version: others may say what this one doesn't.
+                    let tags = self.existing_tags(bucket, name).await?.unwrap_or_default();
                     let tags = tags.iter().map(|(name, value)| (name.as_str(), value.as_str()));
                     context.set_existing(tags);
                 }
-                format!("{bucket}/{key}")
+                format!("{bucket}/{}", name.key)
             }
         };
         let (requester, context) = (&*self.requester, &context);
@@ -222,6 +226,15 @@ impl Rights {
             }
         };
         Ok(actions.iter().map(answer).collect())
+    }
+
+    /// Whether what may be done to an object hangs on what is there.
+    pub(super) fn reads_objects(&self) -> bool {
+        self.reads_tags(&self.standing)
+    }
+
+    fn reads_tags(&self, standing: &Standing) -> bool {
+        standing.reads_existing_tags() || self.requester.reads_existing_tags()
     }
 
     /// The tags of an object, if it is there.

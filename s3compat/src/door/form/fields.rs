@@ -17,7 +17,7 @@ const BYTES_MAX: usize = 20 * 1024;
 const FILE_NAME: &str = "${filename}";
 
 /// Fields that are headers of a PUT by the same name.
-const PLAIN: [HeaderName; 6] =
+pub(super) const PLAIN: [HeaderName; 6] =
     [CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES];
 const ALSO_PLAIN: [&str; 4] = [
     "content-md5",
@@ -49,8 +49,7 @@ impl Fields {
     /// Adds a field.
     pub(super) fn push(&mut self, name: &str, value: &[u8]) -> Result<(), Refusal> {
         let name = name.to_ascii_lowercase();
-        let bytes: usize = self.0.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if bytes + name.len() + value.len() > BYTES_MAX {
+        if self.bytes() + name.len() + value.len() > BYTES_MAX {
             return Err(too_long());
         }
         if self.get(&name).is_some() {
@@ -66,14 +65,26 @@ impl Fields {
         Ok(())
     }
 
-    /// Puts the file's name where a field asks for it. Of a path only the last name counts.
-    pub(super) fn expand(&mut self, file_name: &str) {
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// Puts the file's name where a field asks for it. Of a path only the last name counts. A long name
+    /// that many ask for is refused before it is written out.
+    pub(super) fn expand(&mut self, file_name: &str) -> Result<(), Refusal> {
         let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default();
-        for (field, value) in &mut self.0 {
-            if field != "policy" && value.contains(FILE_NAME) {
+        let mut bytes = self.bytes();
+        for (_, value) in self.0.iter_mut().filter(|(field, _)| field != "policy") {
+            let times = value.matches(FILE_NAME).count();
+            bytes = bytes - times * FILE_NAME.len() + times * name.len();
+            if bytes > BYTES_MAX {
+                return Err(too_long());
+            }
+            if times > 0 {
                 *value = value.replace(FILE_NAME, name);
             }
         }
+        Ok(())
     }
 
     /// The value of a field.
@@ -168,10 +179,20 @@ mod tests {
     fn the_name_of_the_file_is_the_last_of_its_path() {
         for path in ["c.txt", "a/b/c.txt", "C:\\a\\c.txt"] {
             let mut fields = fields(&[("key", "u/${filename}"), ("policy", "${filename}")]);
-            fields.expand(path);
+            fields.expand(path).unwrap();
             assert_eq!(fields.get("key"), Some("u/c.txt"));
             assert_eq!(fields.get("policy"), Some("${filename}"));
         }
+    }
+
+    #[test]
+    fn a_name_that_many_ask_for_is_no_way_round_the_limit() {
+        let mut many = fields(&[("key", &FILE_NAME.repeat(1500)), ("policy", FILE_NAME)]);
+        many.expand("short").unwrap();
+        assert_eq!(many.get("key"), Some("short".repeat(1500).as_str()));
+        let mut many = fields(&[("key", &FILE_NAME.repeat(1500)), ("policy", FILE_NAME)]);
+        let refusal = many.expand(&"n".repeat(40_000)).unwrap_err();
+        assert_eq!(refusal.code, Code::MaxPostPreDataLengthExceeded);
     }
 
     #[test]

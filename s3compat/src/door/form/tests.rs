@@ -83,9 +83,15 @@ async fn post(
         .header("content-type", "multipart/form-data; boundary=x")
         .header("content-length", form.len())
         .header("origin", "http://page")
+        .header("cache-control", "no-cache")
+        .header("content-disposition", "attachment")
         .body(Full::new(Bytes::from(form)))
         .unwrap();
-    let request = gate.prepare(request, Stamper::new().next_id()).await?;
+    let request = gate.prepare(request, Stamper::new().next_id(), &mut |_| Ok(())).await;
+    let request = request.map_err(|stopped| match stopped {
+        Stopped::Refused(refusal) => refusal,
+        Stopped::Limited(why, _) => panic!("nothing limits it: {why:?}"),
+    })?;
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes);
     let body = body.map_err(|error| BodyError::find(&*error).unwrap().clone());
@@ -115,7 +121,8 @@ async fn a_form_becomes_the_put_that_it_stands_for() {
         (&"text/plain".parse().unwrap(), &"1".parse().unwrap())
     );
     assert_eq!(headers["origin"], "http://page");
-    for gone in ["content-length", "x-amz-date", "x-amz-signature", "policy"] {
+    let of_its_body = ["content-length", "cache-control", "content-disposition"];
+    for gone in of_its_body.into_iter().chain(["x-amz-date", "x-amz-signature", "policy"]) {
         assert!(!headers.contains_key(gone), "{gone}");
     }
     assert_eq!(request.extensions().get::<Identity>(), Some(&Identity::known("root")));

@@ -74,3 +74,38 @@ async fn an_account_leaves_turns_to_others() {
     drop((held, other));
     assert_eq!(answer(ask()).await.status(), StatusCode::OK);
 }
+
+/// A body of which nothing ever comes.
+fn silent() -> http_body_util::combinators::BoxBody<Bytes, Infallible> {
+    let nothing = futures::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>();
+    BodyExt::boxed(http_body_util::StreamBody::new(nothing))
+}
+
+#[tokio::test]
+async fn whoever_sends_slowly_holds_turns_of_its_own() {
+    const FORM: [(&str, &str); 1] = [("content-type", "multipart/form-data; boundary=x")];
+    let asked: [(&str, fn() -> Request<()>); 3] = [
+        ("alice", || Signing::default().sign(request("POST", "/b?delete", &[]), UNSIGNED)),
+        ("nobody", || request("POST", "/b?delete", &[])),
+        ("nobody", || request("POST", "/b", &FORM)),
+    ];
+    for (who, slow) in asked {
+        let door = door_at(Rate::default(), 16);
+        let mut waiting: Vec<_> =
+            (0..16).map(|_| Box::pin(door.answer(slow().map(|()| silent())))).collect();
+        let mut refused = 0;
+        for one in &mut waiting {
+            if let Some(response) = futures::FutureExt::now_or_never(one) {
+                assert_eq!(response.extensions().get(), Some(&Limited::Share), "{who}");
+                refused += 1;
+            }
+        }
+        assert_eq!(refused, 2, "{who}");
+        let other = if who == "alice" {
+            deliver(&door, request("GET", "/b/k", &[]), b"").await
+        } else {
+            get(&door).await
+        };
+        assert_eq!(other.0, StatusCode::OK, "the others find a turn while {who} sends slowly");
+    }
+}

@@ -109,3 +109,10 @@ fn there_is_no_event_bridge() {
     assert_eq!(from_wire(given, REGION).unwrap_err().code().as_str(), "NotImplemented");
     assert_eq!(from_wire(NotificationConfiguration::default(), REGION).unwrap(), Rules::default());
 }
+
+#[test]
+fn what_is_said_twice_is_kept_once() {
+    let many: Vec<&str> = ["s3:ObjectCreated:Put", "s3:ObjectRemoved:*"].repeat(4000);
+    let rules = read(vec![queue(None, ARN, &many, &[])]).unwrap();
+    assert_eq!(rules.0[0].events, ["s3:ObjectCreated:Put", "s3:ObjectRemoved:*"]);
+}
