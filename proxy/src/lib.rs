@@ -79,6 +79,7 @@ pub use cluster::Cluster;
 pub use encryption::{CustomerKey, Encrypted, Keys, Rewrapped};
 pub use error::{Error, Result};
 pub use guard::Guard;
+pub use lifecycle::{Expired, Witness, WitnessedExpiry};
 pub use options::StoreOptions;
 pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};

@@ -40,7 +40,7 @@ mod tags;
 mod token;
 mod watch;
 
-pub use events::Outlet;
+pub use events::{ExpiryEvents, Outlet};
 pub use limits::Limited;
 pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
 pub use service::{Peer, S3Service, Tls};

@@ -18,11 +18,11 @@ use martlet_proxy::ObjectStore;
 
 use crate::auth::Target;
 use crate::door::{Door, ErrorCode, GuardedBody, Operation, PathKind, Tally};
-use crate::events::{About, Happened, Outlet, Rules, message, test_message};
+use crate::events::{About, Happened, Outlet, tell, test_message};
 use crate::logging::{
     AccessLog, Asker, BucketLogs, Entry, Facts, Line, Logging, Source, operation_name,
 };
-use crate::ops::{Announced, Targets, target_of};
+use crate::ops::{Announced, Targets};
 use crate::service::{Peer, Tls};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -111,17 +111,18 @@ impl Watch {
         }
         if let (Some(name), Some(bucket), Some(outlet)) = (name, &bucket, &self.hearers.outlet) {
             let requester = response.extensions().get::<Asker>();
+            let source = seen.peer.map(|address| address.to_canonical().to_string());
             let about = About {
                 bucket: name,
                 bucket_owner: &bucket.owner,
                 region: &self.region,
                 now_ms: self.clock.now_ms(),
                 requester: requester.and_then(|asker| asker.identity.name()),
-                source: seen.peer.map(|address| address.to_canonical()),
+                source: source.as_deref(),
                 request_id: text(response.headers(), &REQUEST_ID).unwrap_or_default(),
                 host_id: text(response.headers(), &HOST_ID).unwrap_or_default(),
             };
-            tell_events(outlet.as_ref(), &about, bucket, &happened);
+            tell(outlet.as_ref(), &about, bucket, &happened.0);
             for target in announced.iter().flat_map(|Announced(targets)| targets) {
                 outlet.offer(target, test_message(&about));
             }
@@ -151,25 +152,6 @@ impl Watch {
         let began = seen.began;
         let counted = Counted { sent_bytes: 0, line, began, access_log, of_bucket };
         response.body_mut().count_by(Box::new(counted));
-    }
-}
-
-/// Tells those who, by the bucket's rules, want to hear of what happened.
-fn tell_events(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, happened: &Happened) {
-    let Some(document) = bucket.settings.get(Setting::Notification) else { return };
-    if happened.0.is_empty() {
-        return;
-    }
-    let Some(rules) = Rules::of(document) else {
-        tracing::error!(bucket = about.bucket, "the notification rules of a bucket can't be read");
-        return;
-    };
-    for happening in &happened.0 {
-        for rule in rules.meaning(happening.event, &happening.key) {
-            if let Some(target) = target_of(&rule.arn) {
-                outlet.offer(target, message(about, happening, &rule.id));
-            }
-        }
     }
 }
 

@@ -334,3 +334,63 @@ def test_a_target_that_is_away_slows_no_request(tmp_path):
         until(lambda: server.metric("martlet_event_messages_lost_total"))
         assert server.metric("martlet_event_waiting_bytes") <= 4096
         assert server.stop() == 0, server.log()
+
+
+@pytest.fixture(scope="module")
+def hasty(hook):
+    """A client of a server whose days are short: what is due goes within a few seconds."""
+    settings = {"MARTLET_NOTIFICATIONS": f"hook={hook.url}", "MARTLET_LIFECYCLE_DAY_SECONDS": "1"}
+    with running_server(settings=settings) as server:
+        yield client_for(server)
+        assert server.stop() == 0, server.log()
+        assert server.complaints() == []
+
+
+def expire(client, bucket, **what):
+    rules = [{"ID": "all", "Status": "Enabled", "Filter": {"Prefix": "old/"}, **what}]
+    client.put_bucket_lifecycle_configuration(
+        Bucket=bucket, LifecycleConfiguration={"Rules": rules})
+
+
+def test_what_rules_take_is_told_as_s3_tells_it(hasty, hook):
+    hasty.create_bucket(Bucket="taken")
+    put_rules(hasty, "taken", rule(["s3:LifecycleExpiration:*"], Id="mine"))
+    for key in ("old/a b", "new"):
+        hasty.put_object(Bucket="taken", Key=key, Body=b"1")
+    hasty.create_multipart_upload(Bucket="taken", Key="old/upload")
+    expire(hasty, "taken", Expiration={"Days": 1},
+           AbortIncompleteMultipartUpload={"DaysAfterInitiation": 1})
+    [record] = until(lambda: hook.records("taken"))
+    until(lambda: "Uploads" not in hasty.list_multipart_uploads(Bucket="taken"))
+    assert record["eventName"] == "LifecycleExpiration:Delete"
+    assert (record["eventVersion"], record["eventSource"]) == ("2.3", "aws:s3")
+    assert record["userIdentity"] == {"principalId": "s3.amazonaws.com"}
+    assert record["requestParameters"] == {"sourceIPAddress": "s3.amazonaws.com"}
+    assert all(record["responseElements"][name] for name in ("x-amz-request-id", "x-amz-id-2"))
+    assert record["s3"]["configurationId"] == "mine"
+    assert record["s3"]["object"].keys() == {"key", "sequencer"}
+    assert record["s3"]["object"]["key"] == "old/a+b"
+    # Of an upload that was given up S3 tells nothing.
+    hasty.put_object(Bucket="taken", Key="old/later", Body=b"1")
+    records = until(lambda: len(hook.records("taken")) >= 2 and hook.records("taken"))
+    assert [it["s3"]["object"]["key"] for it in records] == ["old/a+b", "old/later"]
+
+
+def test_markers_that_rules_make_are_told_from_versions_that_they_remove(hasty, hook):
+    hasty.create_bucket(Bucket="marked")
+    hasty.put_bucket_versioning(Bucket="marked", VersioningConfiguration={"Status": "Enabled"})
+    put_rules(hasty, "marked", rule(["s3:LifecycleExpiration:DeleteMarkerCreated"]),
+              rule(["s3:LifecycleExpiration:Delete"], prefix="old/"),
+              rule(["s3:ObjectRemoved:*"], suffix="k"))
+    version = hasty.put_object(Bucket="marked", Key="old/k", Body=b"1")["VersionId"]
+    expire(hasty, "marked", Expiration={"Days": 1}, NoncurrentVersionExpiration={"NoncurrentDays": 1})
+    records = until(lambda: len(hook.records("marked")) >= 3 and hook.records("marked"))
+    seen = [(it["eventName"], it["s3"]["object"]["versionId"]) for it in records]
+    marker = seen[0][1]
+    assert marker != version and seen == [
+        ("LifecycleExpiration:DeleteMarkerCreated", marker),
+        ("LifecycleExpiration:Delete", version),
+        ("LifecycleExpiration:Delete", marker),
+    ]
+    sequencers = [it["s3"]["object"]["sequencer"] for it in records]
+    assert sequencers == sorted(sequencers) and len(set(sequencers)) == 3

@@ -5,7 +5,7 @@
 //!               full: lost        full: lost           again until it is acknowledged
 //! ```
 //!
-//! * [`mod@targets`]: which there are, as the process is told.
+//! * [`settings`], [`mod@targets`]: which there are, as the process is told.
 //! * [`spool`]: what was taken and not acknowledged yet, on disk.
 //! * [`webhook`], [`queue_file`]: the two kinds of target.
 //! * [`carrier`]: the tasks between them.
@@ -19,6 +19,7 @@
 
 mod carrier;
 mod queue_file;
+mod settings;
 mod spool;
 mod targets;
 mod webhook;
@@ -30,10 +31,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use martlet_s3compat::Outlet;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-pub(crate) use self::targets::{TargetSettings, check, targets};
+pub(crate) use self::settings::EventSettings;
 use super::folder::DataFolder;
 use super::metrics::TargetFigures;
 use crate::failure::Failure;
@@ -41,6 +43,8 @@ use crate::units::Size;
 
 /// Messages of a target between requests and its spool.
 const QUEUED_MAX: usize = 4096;
+/// Names of targets that are not known and that messages are counted for.
+const UNKNOWN_MAX: usize = 64;
 /// Where the spools are, in the data folder.
 const FOLDER: &str = "events";
 
@@ -70,6 +74,8 @@ struct Target {
 /// All targets of a process.
 pub(crate) struct Events {
     targets: BTreeMap<String, Target>,
+    /// Messages for targets that rules name and the process was not told of.
+    unknown: Mutex<BTreeMap<String, u64>>,
 }
 
 impl fmt::Debug for Events {
@@ -81,13 +87,13 @@ impl fmt::Debug for Events {
 impl Events {
     /// Opens the spools of the targets, and starts what delivers from them, until `stopped`.
     pub(crate) fn open(
-        settings: &BTreeMap<String, TargetSettings>,
-        Size(spool_bytes_max): Size,
+        settings: &EventSettings,
         folder: &DataFolder,
         (tasks, stopped): (&mut JoinSet<()>, &watch::Receiver<bool>),
     ) -> Result<Self, Failure> {
+        let Size(spool_bytes_max) = settings.notification_spool;
         let mut targets = BTreeMap::new();
-        for (name, setting) in settings {
+        for (name, setting) in &settings.notifications {
             let counts = Arc::new(Counts::default());
             let place = folder.join(FOLDER).join(name);
             let unusable = |error: std::io::Error| {
@@ -112,7 +118,22 @@ impl Events {
             tasks.spawn(carrier.run(stopped.clone()));
             targets.insert(name.clone(), Target { queue: sender, counts });
         }
-        Ok(Self { targets })
+        Ok(Self { targets, unknown: Mutex::default() })
+    }
+
+    /// Counts a message that is lost because nobody here knows its target: rules outlive settings, and
+    /// were accepted by a process that may have been told of other targets than this one.
+    fn lose_unknown(&self, name: &str) {
+        let mut unknown = self.unknown.lock();
+        if let Some(count) = unknown.get_mut(name) {
+            *count += 1;
+        } else if unknown.len() < UNKNOWN_MAX {
+            tracing::warn!(
+                name,
+                "rules name a notification target that this process is not told of"
+            );
+            unknown.insert(name.to_owned(), 1);
+        }
     }
 
     /// What became of the messages.
@@ -129,7 +150,13 @@ impl Events {
                 waiting_bytes: read(&counts.waiting_bytes),
             }
         };
-        self.targets.iter().map(figures).collect()
+        let unknown = self.unknown.lock();
+        let strangers = unknown.iter().map(|(name, lost)| TargetFigures {
+            name: name.clone(),
+            lost: *lost,
+            ..TargetFigures::default()
+        });
+        self.targets.iter().map(figures).chain(strangers).collect()
     }
 }
 
@@ -139,11 +166,7 @@ impl Outlet for Events {
     }
 
     fn offer(&self, name: &str, message: Bytes) {
-        // Rules outlive settings: a target may be gone.
-        let Some(target) = self.targets.get(name) else {
-            tracing::debug!(name, "an event is for a target that is not known any more");
-            return;
-        };
+        let Some(target) = self.targets.get(name) else { return self.lose_unknown(name) };
         match target.queue.try_send(message) {
             Ok(()) => {
                 target.counts.taken.fetch_add(1, Ordering::Relaxed);

@@ -67,7 +67,7 @@ fn address(url: &str) -> Result<Uri, Failure> {
 }
 
 /// Reads the setting in either form.
-pub(crate) fn targets<'de, D: Deserializer<'de>>(
+pub(super) fn targets<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, TargetSettings>, D::Error> {
     #[derive(Deserialize)]
@@ -92,7 +92,7 @@ pub(crate) fn targets<'de, D: Deserializer<'de>>(
 }
 
 /// Refuses what makes no sense.
-pub(crate) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Failure> {
+pub(super) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Failure> {
     for (name, target) in targets {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {

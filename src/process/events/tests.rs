@@ -20,11 +20,14 @@ struct Running {
 
 impl Running {
     fn start(place: &Path, settings: &str, room: u64) -> Self {
-        let table: BTreeMap<String, TargetSettings> = toml::from_str(settings).unwrap();
+        let settings = EventSettings {
+            notifications: toml::from_str(settings).unwrap(),
+            notification_spool: Size(room),
+        };
         let folder = DataFolder::open(place).unwrap();
         let mut tasks = JoinSet::new();
         let (stop, stopped) = watch::channel(false);
-        let events = Events::open(&table, Size(room), &folder, (&mut tasks, &stopped)).unwrap();
+        let events = Events::open(&settings, &folder, (&mut tasks, &stopped)).unwrap();
         Self { events, tasks, stop, _folder: folder }
     }
 
@@ -130,5 +133,16 @@ async fn what_nobody_takes_is_kept_up_to_the_room_there_is() {
     let running = Running::start(place.path(), &settings, 100);
     let bodies = tokio::time::timeout(PATIENCE, answer(listener, &[200; 5])).await.unwrap();
     assert_eq!(bodies, ["0123456789"; 5]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_target_that_is_not_known_is_told_of_as_losing() {
+    let place = tempfile::tempdir().unwrap();
+    let running = Running::start(place.path(), "", 1 << 20);
+    running.offer(&["1", "2"]);
+    running.events.offer("u", Bytes::from_static(b"3"));
+    let lost: Vec<_> = running.events.figures().into_iter().map(|it| (it.name, it.lost)).collect();
+    assert_eq!(lost, [("t".to_owned(), 2), ("u".to_owned(), 1)]);
     running.stop().await;
 }
