@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::access_log::LogFile;
 use super::door::DoorSettings;
-use super::events::{EventSettings, Events};
+use super::events::{EventSettings, Events, Running};
 use super::folder::DataFolder;
 use super::metrics::{AskHearers, HearerFigures};
 use crate::failure::Failure;
@@ -86,7 +86,8 @@ impl Audience {
     ) -> Result<Self, Failure> {
         let mut tasks = JoinSet::new();
         let (stop, stopped) = watch::channel(false);
-        let events = Arc::new(Events::open(settings, folder, (&mut tasks, &stopped))?);
+        let mut running = Running { tasks: &mut tasks, stopped: &stopped };
+        let events = Arc::new(Events::open(settings, folder, &mut running)?);
         let told = events.clone();
         let figures: AskHearers =
             Arc::new(move || HearerFigures { targets: told.figures(), ..HearerFigures::default() });

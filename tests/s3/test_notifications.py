@@ -21,14 +21,17 @@ class Hook:
     def __init__(self):
         hook = self
         self.messages, self.refuses = [], False
+        # Bodies in which this stands are never taken.
+        self.never = None
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
-                if not hook.refuses:
+                is_bad = hook.never is not None and hook.never in body
+                if not hook.refuses and not is_bad:
                     assert self.headers["content-type"] == "application/json"
                     hook.messages.append(json.loads(body))
-                self.send_response(503 if hook.refuses else 200)
+                self.send_response(503 if hook.refuses else 400 if is_bad else 200)
                 self.send_header("content-length", "0")
                 self.end_headers()
 
@@ -318,6 +321,35 @@ def test_an_event_waits_for_its_target_also_through_a_restart(tmp_path):
             assert keys == [f"k{at}" for at in range(5)]
             until(lambda: server.metric("martlet_event_waiting_bytes") == 0)
             assert server.metric("martlet_event_messages_lost_total") == 0
+    finally:
+        hook.close()
+
+
+def test_a_message_that_is_refused_holds_up_nobody_and_can_be_sent_again(tmp_path):
+    hook = Hook()
+    hook.never = b"poison"
+    settings = {"MARTLET_NOTIFICATIONS": f"hook={hook.url}", "MARTLET_MAX_NOTIFICATION_REFUSALS": "3"}
+    try:
+        with running_server(settings=settings) as server:
+            client = client_for(server)
+            client.create_bucket(Bucket="mixed")
+            put_rules(client, "mixed", rule(["s3:ObjectCreated:*"]))
+            for key in ("poison", "good"):
+                client.put_object(Bucket="mixed", Key=key)
+            keys = lambda: [it["s3"]["object"]["key"] for it in hook.records("mixed")]
+            until(lambda: keys() == ["good"])
+            assert server.metric("martlet_event_messages_refused_total") == 1
+            assert server.metric("martlet_event_messages_lost_total") == 0
+            spool = server.folder / "data/events/hook"
+            [line] = (spool / "refused.jsonl").read_text().splitlines()
+            assert json.loads(line)["Records"][0]["s3"]["object"]["key"] == "poison"
+            hook.never = None
+            (spool / "refused.jsonl").rename(spool / "again.jsonl")
+            until(lambda: keys() == ["good", "poison"])
+            until(lambda: server.metric("martlet_event_refused_bytes") == 0)
+            assert [line for line in server.complaints() if "put aside" not in line
+                    and "can't be delivered" not in line] == []
+            assert server.stop() == 0, server.log()
     finally:
         hook.close()
 

@@ -2,30 +2,37 @@
 //!
 //! ```text
 //! requests ─▶ queue (memory) ─▶ spool (data folder) ─▶ target
-//!               full: lost        full: lost           again until it is acknowledged
+//!               full: lost        full: lost           again until it is acknowledged,
+//!                                        ▲             or put aside
+//!                                        └─ by hand ────┘
 //! ```
 //!
 //! * [`settings`], [`mod@targets`]: which there are, as the process is told.
 //! * [`spool`]: what was taken and not acknowledged yet, on disk.
 //! * [`webhook`], [`queue_file`]: the two kinds of target.
+//! * [`tries`], [`aside`]: how long a message is tried, and where it goes that a target does not take.
 //! * [`carrier`]: the tasks between them.
 //!
 //! Invariants:
 //! * What is in the spool is delivered at least once, in order, also after the process was started
-//!   again. A target that answers nothing holds up its own messages alone.
+//!   again; but for what a target that is there does not take, which is put aside and never dropped. A
+//!   target that answers nothing holds up its own messages alone.
 //! * What is on its way to the spool is lost if the process dies: no request waits for a disk here.
 //! * Memory and disk are bounded for each target. What is beyond that is counted as lost: the oldest
 //!   messages stay.
 
+mod aside;
 mod carrier;
 mod queue_file;
 mod settings;
 mod spool;
 mod targets;
+mod tries;
 mod webhook;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +42,8 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::aside::Aside;
+use self::carrier::{Carrier, Keeper, Plight};
 pub(crate) use self::settings::EventSettings;
 use super::folder::DataFolder;
 use super::metrics::TargetFigures;
@@ -58,6 +67,10 @@ struct Counts {
     failures: AtomicU64,
     /// Bytes in the spool.
     waiting_bytes: AtomicU64,
+    /// Messages that were put aside.
+    refused: AtomicU64,
+    /// Bytes of them that are there still.
+    refused_bytes: AtomicU64,
 }
 
 impl Counts {
@@ -69,6 +82,54 @@ impl Counts {
 struct Target {
     queue: mpsc::Sender<Bytes>,
     counts: Arc<Counts>,
+}
+
+/// Where tasks go, and what ends them.
+pub(crate) struct Running<'a> {
+    pub(crate) tasks: &'a mut JoinSet<()>,
+    pub(crate) stopped: &'a watch::Receiver<bool>,
+}
+
+impl Target {
+    /// Opens the spool in `place`, and starts what delivers from it.
+    fn open(
+        settings: &EventSettings,
+        name: &str,
+        place: &Path,
+        running: &mut Running<'_>,
+    ) -> Result<Self, Failure> {
+        let counts = Arc::new(Counts::default());
+        let Size(bytes_max) = settings.notification_spool;
+        let (tail, head) = spool::open(place, bytes_max, &counts).map_err(|error| {
+            Failure::refused(format!(
+                "the spool of the notification target \"{name}\" at {} can't be used: {error}",
+                place.display()
+            ))
+        })?;
+        let aside = Arc::new(Aside::new(place, bytes_max, &counts));
+        let (sender, queue) = mpsc::channel(QUEUED_MAX);
+        let written = Arc::new(tokio::sync::Notify::new());
+        let keeper = Keeper {
+            tail,
+            queue,
+            aside: aside.clone(),
+            counts: counts.clone(),
+            written: written.clone(),
+        };
+        let carrier = Carrier {
+            name: name.to_owned(),
+            head,
+            destination: settings.notifications[name].destination()?,
+            aside,
+            limits: settings.limits(),
+            counts: counts.clone(),
+            written,
+            plight: Plight::default(),
+        };
+        running.tasks.spawn(keeper.run(running.stopped.clone()));
+        running.tasks.spawn(carrier.run(running.stopped.clone()));
+        Ok(Self { queue: sender, counts })
+    }
 }
 
 /// All targets of a process.
@@ -89,34 +150,13 @@ impl Events {
     pub(crate) fn open(
         settings: &EventSettings,
         folder: &DataFolder,
-        (tasks, stopped): (&mut JoinSet<()>, &watch::Receiver<bool>),
+        running: &mut Running<'_>,
     ) -> Result<Self, Failure> {
-        let Size(spool_bytes_max) = settings.notification_spool;
         let mut targets = BTreeMap::new();
-        for (name, setting) in &settings.notifications {
-            let counts = Arc::new(Counts::default());
+        for name in settings.notifications.keys() {
             let place = folder.join(FOLDER).join(name);
-            let unusable = |error: std::io::Error| {
-                Failure::refused(format!(
-                    "the spool of the notification target \"{name}\" at {} can't be used: {error}",
-                    place.display()
-                ))
-            };
-            let (tail, head) = spool::open(&place, spool_bytes_max, &counts).map_err(unusable)?;
-            let (sender, queue) = mpsc::channel(QUEUED_MAX);
-            let written = Arc::new(tokio::sync::Notify::new());
-            let keeper =
-                carrier::Keeper { tail, queue, counts: counts.clone(), written: written.clone() };
-            tasks.spawn(keeper.run(stopped.clone()));
-            let carrier = carrier::Carrier {
-                name: name.clone(),
-                head,
-                destination: setting.destination()?,
-                counts: counts.clone(),
-                written,
-            };
-            tasks.spawn(carrier.run(stopped.clone()));
-            targets.insert(name.clone(), Target { queue: sender, counts });
+            let target = Target::open(settings, name, &place, running)?;
+            targets.insert(name.clone(), target);
         }
         Ok(Self { targets, unknown: Mutex::default() })
     }
@@ -148,6 +188,8 @@ impl Events {
                 lost: read(&counts.lost),
                 failures: read(&counts.failures),
                 waiting_bytes: read(&counts.waiting_bytes),
+                refused: read(&counts.refused),
+                refused_bytes: read(&counts.refused_bytes),
             }
         };
         let unknown = self.unknown.lock();
