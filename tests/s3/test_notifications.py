@@ -2,10 +2,12 @@
 
 import http.server
 import json
+import ssl
 import threading
 import time
 
 import pytest
+import trustme
 from botocore.exceptions import ClientError
 
 from conftest import client_for, running_server
@@ -18,7 +20,7 @@ FILE = "arn:aws:sns:us-east-1:123456789012:file"
 class Hook:
     """An HTTP server that takes what is POSTed to it, or refuses it while told to."""
 
-    def __init__(self):
+    def __init__(self, certificate=None):
         hook = self
         self.messages, self.refuses = [], False
         # Bodies in which this stands are never taken.
@@ -39,12 +41,17 @@ class Hook:
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.scheme = "https" if certificate else "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            certificate.configure_cert(context)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.server.server_port}/events"
+        return f"{self.scheme}://127.0.0.1:{self.server.server_port}/events"
 
     def records(self, bucket):
         """The records about a bucket so far."""
@@ -321,6 +328,25 @@ def test_an_event_waits_for_its_target_also_through_a_restart(tmp_path):
             assert keys == [f"k{at}" for at in range(5)]
             until(lambda: server.metric("martlet_event_waiting_bytes") == 0)
             assert server.metric("martlet_event_messages_lost_total") == 0
+    finally:
+        hook.close()
+
+
+def test_a_webhook_is_spoken_to_over_tls(tmp_path):
+    authority, bundle = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(bundle)
+    hook = Hook(authority.issue_cert("127.0.0.1"))
+    settings = {"MARTLET_NOTIFICATIONS": f"hook={hook.url}", "SSL_CERT_FILE": str(bundle)}
+    try:
+        with running_server(settings=settings) as server:
+            client = client_for(server)
+            client.create_bucket(Bucket="sealed")
+            put_rules(client, "sealed", rule(["s3:ObjectCreated:*"]))
+            client.put_object(Bucket="sealed", Key="k")
+            [record] = until(lambda: hook.records("sealed"))
+            assert record["s3"]["object"]["key"] == "k"
+            assert server.stop() == 0, server.log()
+            assert server.complaints() == []
     finally:
         hook.close()
 

@@ -9,7 +9,7 @@
 //!
 //! * [`settings`], [`mod@targets`]: which there are, as the process is told.
 //! * [`spool`]: what was taken and not acknowledged yet, on disk.
-//! * [`webhook`], [`queue_file`]: the two kinds of target.
+//! * [`webhook`], [`queue_file`]: the two kinds of target; [`line`](mod@line): connections.
 //! * [`tries`], [`aside`]: how long a message is tried, and where it goes that a target does not take.
 //! * [`carrier`]: the tasks between them.
 //!
@@ -23,6 +23,7 @@
 
 mod aside;
 mod carrier;
+mod line;
 mod queue_file;
 mod settings;
 mod spool;
