@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::targets::{TargetSettings, check, targets};
 use super::tries::Limits;
 use crate::failure::Failure;
+use crate::process::settings::Told;
 use crate::units::Size;
 
 /// Settings of a process in which something becomes of objects: by requests, or by rules.
@@ -44,6 +45,15 @@ impl EventSettings {
         "max_notification_attempts",
         "max_notification_refusals",
     ];
+
+    /// What the environment says of them, if that makes sense.
+    pub(crate) fn of_environment() -> Result<Self, Failure> {
+        let (nothing, set) =
+            (BTreeMap::<String, String>::new(), |name: &str| std::env::var(name).ok());
+        let settings: Self = Told::gather(&Self::NAMES, &nothing, set, None)?.extract()?;
+        settings.check()?;
+        Ok(settings)
+    }
 
     /// Refuses what makes no sense.
     pub(crate) fn check(&self) -> Result<(), Failure> {
