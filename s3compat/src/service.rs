@@ -19,16 +19,14 @@ use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service as Routes, S3ServiceBuilder};
 
-use crate::auth::Keys;
+use crate::auth::{Keys, UNNAMED_REGION};
 use crate::consistency;
 use crate::door::{Door, DoorConfig, GuardedBody};
 use crate::encryption::Encryption;
 use crate::errors::internal;
 use crate::lenient::Lenient;
 use crate::missing;
-use crate::ops::{
-    BareTags, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules, UNNAMED_REGION,
-};
+use crate::ops::{BareTags, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules};
 use crate::token::TokenKey;
 use crate::watch::{Hearers, Watch};
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use martlet_protocol::Clock;
 use martlet_protocol::lifecycle::ObjectExpiry;
 use martlet_proxy::{ObjectStore, WitnessedExpiry};
+use martlet_s3compat::auth::UNNAMED_REGION;
 use martlet_s3compat::{
     AccessLog, BucketLogs, Delivery, DeliveryOptions, ExpiryEvents, Hearers, Outlet,
 };
@@ -21,9 +22,6 @@ use super::events::{EventSettings, Events, Running};
 use super::folder::DataFolder;
 use super::metrics::{AskHearers, HearerFigures};
 use crate::failure::Failure;
-
-/// What buckets say of where they are.
-const REGION: &str = "us-east-1";
 
 /// Those who are told, and their tasks.
 pub(crate) struct Audience {
@@ -60,7 +58,7 @@ impl Audience {
             }
         };
         let interval = door.bucket_log_interval;
-        let options = DeliveryOptions { interval, region: REGION.to_owned() };
+        let options = DeliveryOptions { interval, region: UNNAMED_REGION.to_owned() };
         let (logs, delivery) = BucketLogs::new(store.clone(), clock.clone(), options);
         tasks.spawn(Delivery::run(delivery, stopped));
         let has_targets = !events.notifications.is_empty();

@@ -10,7 +10,7 @@ use martlet_protocol::id::random_bytes;
 use martlet_proxy::{Expired, Witness};
 
 use super::{About, Event, Happening, Outlet, tell};
-use crate::ops::UNNAMED_REGION;
+use crate::auth::UNNAMED_REGION;
 
 /// Who does what rules say, and from where.
 const SERVICE: &str = "s3.amazonaws.com";

@@ -46,7 +46,6 @@ use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
 pub(crate) use access::{ByPolicy, NoSecrets};
 pub(crate) use asked::{add_extensions, add_requester, add_time};
-pub(crate) use buckets::UNNAMED_REGION;
 pub(crate) use cors::SetRules;
 pub(crate) use logging::{mark_log, may_deliver};
 pub(crate) use notification::{Announced, Targets, target_of};
