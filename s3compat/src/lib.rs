@@ -43,7 +43,7 @@ mod watch;
 pub use events::{ExpiryEvents, Outlet};
 pub use limits::Limited;
 pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
-pub use service::{Peer, S3Service, Tls};
+pub use service::{Peer, S3Service, Tls, TlsVersion};
 pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;
 pub use watch::Hearers;

@@ -42,16 +42,25 @@ pub struct Peer(pub IpAddr);
 /// How a connection is encrypted. Whoever serves connections puts it among the extensions of each
 /// request that comes over TLS, as [`Peer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tls {
-    /// By TLS 1.2.
+pub struct Tls {
+    /// The version of the protocol.
+    pub version: TlsVersion,
+    /// How OpenSSL calls the suite of ciphers, if that is known.
+    pub cipher: Option<&'static str>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2.
     V1_2,
-    /// By TLS 1.3.
+    /// TLS 1.3.
     V1_3,
 }
 
-impl Tls {
-    /// Its version as policies compare it.
-    pub(crate) const fn version(self) -> &'static str {
+impl TlsVersion {
+    /// Its number, as policies compare it.
+    pub(crate) const fn number(self) -> &'static str {
         match self {
             Self::V1_2 => "1.2",
             Self::V1_3 => "1.3",

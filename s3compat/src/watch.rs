@@ -16,11 +16,12 @@ use martlet_protocol::entry::Bucket;
 use martlet_protocol::{Clock, Setting};
 use martlet_proxy::ObjectStore;
 
+use crate::access::AclUse;
 use crate::auth::Target;
 use crate::door::{Door, ErrorCode, GuardedBody, Operation, PathKind, Tally};
 use crate::events::{About, Happened, Outlet, tell, test_message};
 use crate::logging::{
-    AccessLog, Asker, BucketLogs, Entry, Facts, Line, Logging, Source, operation_name,
+    AccessLog, Asker, Batched, BucketLogs, Entry, Facts, Line, Logging, Source, operation_name,
 };
 use crate::ops::{Announced, Targets};
 use crate::service::{Peer, Tls};
@@ -60,6 +61,8 @@ pub(crate) struct Seen {
     peer: Option<IpAddr>,
     tls: Option<Tls>,
     target: Option<Target>,
+    /// Whether a list lets it in.
+    acl_use: AclUse,
     began: Instant,
 }
 
@@ -84,6 +87,8 @@ impl Watch {
         if outlet.is_some() {
             request.extensions_mut().insert(Targets(outlet.clone()));
         }
+        let acl_use = AclUse::default();
+        request.extensions_mut().insert(acl_use.clone());
         let headers = request.headers();
         let header = |name| headers.get(name).cloned();
         Some(Seen {
@@ -96,6 +101,7 @@ impl Watch {
             peer: request.extensions().get::<Peer>().map(|Peer(address)| *address),
             tls: request.extensions().get::<Tls>().copied(),
             target: door.target_of(request.uri(), headers),
+            acl_use,
             began: Instant::now(),
         })
     }
@@ -148,7 +154,8 @@ impl Watch {
         if of_bucket.is_none() && access_log.is_none() {
             return;
         }
-        let line = seen.line(bucket, happened, now_ms, response);
+        let batched = response.extensions_mut().remove::<Batched>().unwrap_or_default();
+        let line = seen.line((bucket, now_ms), (happened, &batched), response);
         let began = seen.began;
         let counted = Counted { sent_bytes: 0, line, began, access_log, of_bucket };
         response.body_mut().count_by(Box::new(counted));
@@ -173,9 +180,8 @@ fn said(value: Option<&HeaderValue>) -> Option<&str> {
 impl Seen {
     fn line(
         &self,
-        bucket: Option<&Bucket>,
-        happened: &Happened,
-        now_ms: u64,
+        (bucket, now_ms): (Option<&Bucket>, u64),
+        (happened, Batched(batch)): (&Happened, &Batched),
         response: &Response<GuardedBody>,
     ) -> Line {
         let (headers, extensions) = (response.headers(), response.extensions());
@@ -211,6 +217,8 @@ impl Seen {
             host_id: text(headers, &HOST_ID).unwrap_or_default(),
             host: said(self.host.as_ref()).or_else(|| self.uri.host()),
             tls: self.tls,
+            by_acl: self.acl_use.is_noted(),
+            batch,
         })
     }
 }

@@ -55,8 +55,9 @@ impl LogFile {
 
 impl AccessLog for LogFile {
     fn offer(&self, line: String) {
+        let lines = line.lines().count() as u64;
         if self.queue.try_send(line).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.fetch_add(lines, Ordering::Relaxed);
         }
     }
 }

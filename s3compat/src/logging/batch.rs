@@ -48,7 +48,7 @@ pub(crate) struct Source {
     pub(crate) day: Option<u64>,
 }
 
-/// A line on its way.
+/// A line on its way; with those of its keys, if its request deleted many.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) source: Source,
@@ -113,8 +113,9 @@ impl BucketLogs {
     }
 
     pub(crate) fn offer(&self, entry: Entry) {
+        let lines = lines_of(&entry.line);
         if self.queue.try_send(entry).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.fetch_add(lines, Ordering::Relaxed);
         }
     }
 }
@@ -153,7 +154,7 @@ impl Delivery {
     fn gather(&mut self, entry: Entry) {
         let Entry { source, line } = entry;
         if self.gathered_bytes + line.len() > GATHERED_BYTES_MAX {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.fetch_add(lines_of(&line), Ordering::Relaxed);
             return;
         }
         self.gathered_bytes += line.len() + 1;
@@ -167,7 +168,7 @@ impl Delivery {
         });
         batch.text.push_str(&line);
         batch.text.push('\n');
-        batch.lines += 1;
+        batch.lines += lines_of(&line);
     }
 
     async fn deliver(&mut self, is_due: impl Fn(&Batch) -> bool) {
@@ -216,6 +217,11 @@ impl Delivery {
         };
         self.store.put(&logging.target, &key, put).await.map(drop)
     }
+}
+
+/// How many lines stand in a text.
+fn lines_of(text: &str) -> u64 {
+    text.lines().count() as u64
 }
 
 async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
