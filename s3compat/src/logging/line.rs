@@ -191,8 +191,7 @@ impl Writer {
 
 /// An account by its canonical id, a user of one by its ARN.
 fn requester(asker: Option<&Asker>) -> Option<String> {
-    let who = asker?.identity.who()?;
-    Some(if who.is_account() { who.canonical_id.to_string() } else { who.arn() })
+    Some(asker?.identity.who()?.wire_id())
 }
 
 /// The version of the signature, and where it was.

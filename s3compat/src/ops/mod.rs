@@ -16,6 +16,7 @@ mod delete;
 mod encoding;
 mod encryption;
 mod guard;
+mod initiator;
 mod lifecycle;
 mod list;
 mod lock;
