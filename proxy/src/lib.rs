@@ -80,6 +80,7 @@ pub use cluster::Cluster;
 pub use encryption::{CustomerKey, Encrypted, Keys, Rewrapped};
 pub use error::{Error, Result};
 pub use guard::Guard;
+pub use lifecycle::{Expired, Witness, WitnessedExpiry};
 pub use options::StoreOptions;
 pub use pieces::Pieces;
 pub use policy::is_same_policy;

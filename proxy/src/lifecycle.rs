@@ -10,19 +10,23 @@
 //!
 //! * [`judge`]: what of a page is due.
 //! * [`deed`]: one version goes.
+//! * [`Witness`]: whoever hears of it.
 
 mod deed;
 mod judge;
+
+use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::lifecycle::{Carried, Lifecycle, ObjectExpiry, Stretch};
-use martlet_protocol::{Level, Setting};
+use martlet_protocol::{Level, Setting, Stamp, VersionId};
 
 #[cfg(test)]
 pub(crate) use self::deed::Doomed;
-pub(crate) use self::deed::{Outcome, Terms};
+pub(crate) use self::deed::{Outcome, Terms, Trace};
 use self::judge::{Judged, judge};
 use crate::api::ListVersions;
 use crate::error::{Error, Result};
@@ -37,11 +41,62 @@ const AT_ONCE: usize = 8;
 /// Nobody is judged by an older state than this.
 const STRICT: Ask = Ask { level: Some(Level::Strict), read_after: None };
 
+/// Hears of what rules did.
+pub trait Witness: fmt::Debug + Send + Sync {
+    /// An object of `bucket`, which is called `name`, went by a rule. It returns at once.
+    fn expired(&self, name: &str, bucket: &Bucket, expired: &Expired<'_>);
+}
+
+/// What a rule did to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expired<'a> {
+    /// Its key.
+    pub key: &'a str,
+    /// Its place in the order of writes.
+    pub stamp: Stamp,
+    /// The delete marker that was put in front, or the version that was removed; none where versions are
+    /// not kept.
+    pub version: Option<VersionId>,
+    /// Whether a delete marker was put in front; otherwise something went for good.
+    pub is_new_marker: bool,
+}
+
+/// A store that tells somebody what rules did to its objects.
+#[derive(Debug)]
+pub struct WitnessedExpiry {
+    store: ObjectStore,
+    witness: Arc<dyn Witness>,
+}
+
+impl WitnessedExpiry {
+    /// What carries rules out in `store`, and tells `witness`.
+    pub fn new(store: ObjectStore, witness: Arc<dyn Witness>) -> Self {
+        Self { store, witness }
+    }
+}
+
+#[async_trait]
+impl ObjectExpiry for WitnessedExpiry {
+    async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<Carried> {
+        self.store.carry_out_before(stretch, Some(&*self.witness)).await
+    }
+}
+
 #[async_trait]
 impl ObjectExpiry for ObjectStore {
     async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<Carried> {
+        self.carry_out_before(stretch, None).await
+    }
+}
+
+impl ObjectStore {
+    async fn carry_out_before(
+        &self,
+        stretch: &Stretch,
+        witness: Option<&dyn Witness>,
+    ) -> martlet_protocol::Result<Carried> {
         let session = self.session(STRICT);
-        let carried = Box::pin(session.inner().carry_out(stretch)).await;
+        let carried = Box::pin(session.inner().carry_out(stretch, witness)).await;
         carried.map_err(|error| match error {
             Error::Backend(error) => error,
             error => martlet_protocol::Error::unavailable(error.to_string()),
@@ -50,7 +105,7 @@ impl ObjectExpiry for ObjectStore {
 }
 
 impl Inner {
-    async fn carry_out(&self, stretch: &Stretch) -> Result<Carried> {
+    async fn carry_out(&self, stretch: &Stretch, witness: Option<&dyn Witness>) -> Result<Carried> {
         let bucket = match self.bucket_with_versions(&stretch.bucket).await {
             Ok(bucket) => bucket,
             Err(Error::NoSuchBucket) => return Ok(Carried::default()),
@@ -70,12 +125,20 @@ impl Inner {
         let page = self.list_versions(&bucket, &list, Some(stretch.shard)).await?;
         let terms = Terms { rules: &rules, day: stretch.day, now_ms: self.stamps.now_ms() };
         let Judged { seen, doomed, next } = judge(page, stretch.after.as_ref(), &terms);
-        let deeds = doomed.iter().map(|doomed| self.carry(&stretch.bucket, doomed, &terms));
+        let deeds = doomed.iter().map(|doomed| async move {
+            (doomed, self.carry(&stretch.bucket, doomed, &terms).await)
+        });
         let mut deeds = stream::iter(deeds.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
         let mut carried = Carried { seen, next, ..Carried::default() };
-        while let Some(outcome) = deeds.next().await {
+        while let Some((doomed, outcome)) = deeds.next().await {
             match outcome {
-                Outcome::Done => carried.done += 1,
+                Outcome::Done(Trace { stamp, version, is_new_marker }) => {
+                    carried.done += 1;
+                    let expired = Expired { key: &doomed.key, stamp, version, is_new_marker };
+                    if let Some(witness) = witness {
+                        witness.expired(&stretch.bucket, &bucket, &expired);
+                    }
+                }
                 Outcome::Moot => {}
                 Outcome::Kept => carried.kept += 1,
             }

@@ -21,7 +21,8 @@ use std::sync::atomic::AtomicBool;
 use drive::Driver;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{
-    Body, Bucket, ChecksumAlgorithm, ChecksumKind, Entry, Upload, UploadState, Value,
+    Attributes, Body, Bucket, ChecksumAlgorithm, ChecksumKind, Entry, Mark, Upload, UploadState,
+    Value,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{Level, RegisterKey, UploadId, WriteId};
@@ -81,6 +82,13 @@ fn info(upload: Upload) -> UploadInfo {
         marks: upload.attributes.marks,
         checksum: upload.checksum,
     }
+}
+
+/// What an object will say of itself that an upload makes. Who began that is the upload's own.
+fn attributes_of(upload: &Upload) -> Attributes {
+    let mut attributes = upload.attributes.clone();
+    attributes.marks.remove(Mark::Initiator);
+    attributes
 }
 
 /// CRCs of parts can be joined to that of the whole, SHAs can't; CRC64NVME is only ever of the whole.

@@ -40,10 +40,10 @@ mod tags;
 mod token;
 mod watch;
 
-pub use events::Outlet;
+pub use events::{ExpiryEvents, Outlet};
 pub use limits::Limited;
 pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
-pub use service::{Peer, S3Service, Tls};
+pub use service::{Peer, S3Service, Tls, TlsVersion};
 pub use sts::{IdentityProvider, SessionKey};
 pub use token::TokenKey;
 pub use watch::Hearers;

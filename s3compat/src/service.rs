@@ -19,16 +19,14 @@ use s3s::Body;
 use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service as Routes, S3ServiceBuilder};
 
-use crate::auth::Keys;
+use crate::auth::{Keys, UNNAMED_REGION};
 use crate::consistency;
 use crate::door::{Door, DoorConfig, GuardedBody};
 use crate::encryption::Encryption;
 use crate::errors::internal;
 use crate::lenient::Lenient;
 use crate::missing;
-use crate::ops::{
-    BareTags, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules, UNNAMED_REGION,
-};
+use crate::ops::{BareTags, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules};
 use crate::token::TokenKey;
 use crate::watch::{Hearers, Watch};
 
@@ -44,16 +42,25 @@ pub struct Peer(pub IpAddr);
 /// How a connection is encrypted. Whoever serves connections puts it among the extensions of each
 /// request that comes over TLS, as [`Peer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tls {
-    /// By TLS 1.2.
+pub struct Tls {
+    /// The version of the protocol.
+    pub version: TlsVersion,
+    /// How OpenSSL calls the suite of ciphers, if that is known.
+    pub cipher: Option<&'static str>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2.
     V1_2,
-    /// By TLS 1.3.
+    /// TLS 1.3.
     V1_3,
 }
 
-impl Tls {
-    /// Its version as policies compare it.
-    pub(crate) const fn version(self) -> &'static str {
+impl TlsVersion {
+    /// Its number, as policies compare it.
+    pub(crate) const fn number(self) -> &'static str {
         match self {
             Self::V1_2 => "1.2",
             Self::V1_3 => "1.3",

@@ -19,13 +19,14 @@ use martlet_protocol::{Clock, Setting};
 use martlet_proxy::ObjectStore;
 use percent_encoding::percent_decode_str;
 
+use crate::access::AclUse;
 use crate::auth::Target;
 use crate::door::{Door, ErrorCode, GuardedBody, Operation, PathKind, Tally};
-use crate::events::{About, Happened, Outlet, Rules, message, test_message};
+use crate::events::{About, Happened, Outlet, tell, test_message};
 use crate::logging::{
-    AccessLog, Asker, BucketLogs, Entry, Facts, Line, Logging, Source, operation_name,
+    AccessLog, Asker, Batched, BucketLogs, Entry, Facts, Line, Logging, Source, operation_name,
 };
-use crate::ops::{Announced, Targets, target_of};
+use crate::ops::{Announced, Targets};
 use crate::service::{Peer, Tls};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -63,6 +64,8 @@ pub(crate) struct Seen {
     peer: Option<IpAddr>,
     tls: Option<Tls>,
     target: Option<Target>,
+    /// Whether a list lets it in.
+    acl_use: AclUse,
     began: Instant,
 }
 
@@ -87,6 +90,8 @@ impl Watch {
         if outlet.is_some() {
             request.extensions_mut().insert(Targets(outlet.clone()));
         }
+        let acl_use = AclUse::default();
+        request.extensions_mut().insert(acl_use.clone());
         let headers = request.headers();
         let header = |name| headers.get(name).cloned();
         Some(Seen {
@@ -99,6 +104,7 @@ impl Watch {
             peer: request.extensions().get::<Peer>().map(|Peer(address)| *address),
             tls: request.extensions().get::<Tls>().copied(),
             target: door.target_of(request.uri(), headers),
+            acl_use,
             began: Instant::now(),
         })
     }
@@ -114,17 +120,18 @@ impl Watch {
         }
         if let (Some(name), Some(bucket), Some(outlet)) = (name, &bucket, &self.hearers.outlet) {
             let requester = response.extensions().get::<Asker>();
+            let source = seen.peer.map(|address| address.to_canonical().to_string());
             let about = About {
                 bucket: name,
                 bucket_owner: &bucket.owner,
                 region: &self.region,
                 now_ms: self.clock.now_ms(),
                 requester: requester.and_then(|asker| asker.identity.name()),
-                source: seen.peer.map(|address| address.to_canonical()),
+                source: source.as_deref(),
                 request_id: text(response.headers(), &REQUEST_ID).unwrap_or_default(),
                 host_id: text(response.headers(), &HOST_ID).unwrap_or_default(),
             };
-            tell_events(outlet.as_ref(), &about, bucket, &happened);
+            tell(outlet.as_ref(), &about, bucket, &happened.0);
             for target in announced.iter().flat_map(|Announced(targets)| targets) {
                 outlet.offer(target, test_message(&about));
             }
@@ -150,29 +157,11 @@ impl Watch {
         if of_bucket.is_none() && access_log.is_none() {
             return;
         }
-        let line = seen.line(bucket, happened, now_ms, response);
+        let batched = response.extensions_mut().remove::<Batched>().unwrap_or_default();
+        let line = seen.line((bucket, now_ms), (happened, &batched), response);
         let began = seen.began;
         let counted = Counted { sent_bytes: 0, line, began, access_log, of_bucket };
         response.body_mut().count_by(Box::new(counted));
-    }
-}
-
-/// Tells those who, by the bucket's rules, want to hear of what happened.
-fn tell_events(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, happened: &Happened) {
-    let Some(document) = bucket.settings.get(Setting::Notification) else { return };
-    if happened.0.is_empty() {
-        return;
-    }
-    let Some(rules) = Rules::of(document) else {
-        tracing::error!(bucket = about.bucket, "the notification rules of a bucket can't be read");
-        return;
-    };
-    for happening in &happened.0 {
-        for rule in rules.meaning(happening.event, &happening.key) {
-            if let Some(target) = target_of(&rule.arn) {
-                outlet.offer(target, message(about, happening, &rule.id));
-            }
-        }
     }
 }
 
@@ -194,9 +183,8 @@ fn said(value: Option<&HeaderValue>) -> Option<&str> {
 impl Seen {
     fn line(
         &self,
-        bucket: Option<&Bucket>,
-        happened: &Happened,
-        now_ms: u64,
+        (bucket, now_ms): (Option<&Bucket>, u64),
+        (happened, Batched(batch)): (&Happened, &Batched),
         response: &Response<GuardedBody>,
     ) -> Line {
         let (headers, extensions) = (response.headers(), response.extensions());
@@ -233,6 +221,8 @@ impl Seen {
             host_id: text(headers, &HOST_ID).unwrap_or_default(),
             host: said(self.host.as_ref()).or_else(|| self.uri.host()),
             tls: self.tls,
+            by_acl: self.acl_use.is_noted(),
+            batch,
         })
     }
 }

@@ -34,6 +34,10 @@ pub(super) enum Command {
 The first start makes keys, credentials and rings in the folder; a later one brings the same cluster \
 back, and needs no flags but the folder. The shape of a cluster that exists is not changed by flags.
 
+MARTLET_NOTIFICATIONS and what else is about events, MARTLET_ACCESS_LOG, MARTLET_BUCKET_LOG_INTERVAL and \
+MARTLET_LIFECYCLE_DAY_SECONDS are handed on to the processes that they are for; other settings are for \
+their files (<folder>/p1/proxy.toml and so on).
+
 Examples:
   martlet cluster up
   martlet cluster up --nodes 6 --zones 3 --proxies 2 --data-dir /srv/try

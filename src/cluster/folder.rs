@@ -24,6 +24,7 @@ use super::process::Launch;
 use super::rings;
 use crate::failure::Failure;
 use crate::process::door::DoorSettings;
+use crate::process::events::EventSettings;
 use crate::process::folder::DataFolder;
 use crate::process::settings::{Hidden, cores};
 use crate::process::vault::{SSE_FILE, new_key};
@@ -32,6 +33,9 @@ use crate::server::credentials::{self, Credentials};
 const KEY: &str = "cluster.key";
 const ACCESS_KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
 const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
+/// What is set for `up` and handed on besides events: to proxies, and to replicators.
+const TO_PROXIES: [&str; 2] = ["access_log", "bucket_log_interval"];
+const TO_REPLICATORS: [&str; 1] = ["lifecycle_day_seconds"];
 /// All devices share one disk here: what each holds back for itself is less than usual.
 const RESERVE: &str = "64MiB";
 
@@ -125,13 +129,11 @@ impl ClusterFolder {
         let mut arguments: Vec<String> = words.map(str::to_owned).to_vec();
         arguments.push(settings);
         let Credentials { access_key, secret_key: Hidden(secret) } = &self.credentials;
-        let environment = match member.role {
-            Role::Proxy => vec![
-                (ACCESS_KEY.to_owned(), access_key.clone()),
-                (SECRET_KEY.to_owned(), secret.clone()),
-            ],
-            Role::StorageNode | Role::Replicator => Vec::new(),
-        };
+        let mut environment = handed_on(member.role, |name| std::env::var(name).ok());
+        if member.role == Role::Proxy {
+            environment.push((ACCESS_KEY.to_owned(), access_key.clone()));
+            environment.push((SECRET_KEY.to_owned(), secret.clone()));
+        }
         Launch { program: child::this_program(), arguments, environment }
     }
 
@@ -152,6 +154,18 @@ impl ClusterFolder {
             Failure::refused(format!("{} can't be written: {error}", path.display()))
         })
     }
+}
+
+/// What a role is told of what is set for `up`: who hears of events and of requests, and how long the days
+/// of rules are.
+fn handed_on(role: Role, set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let names = match role {
+        Role::Proxy => [&EventSettings::NAMES[..], &TO_PROXIES].concat(),
+        Role::Replicator => [&EventSettings::NAMES[..], &TO_REPLICATORS].concat(),
+        Role::StorageNode => Vec::new(),
+    };
+    let variables = names.into_iter().map(|name| format!("MARTLET_{}", name.to_uppercase()));
+    variables.filter_map(|name| set(&name).map(|value| (name, value))).collect()
 }
 
 /// How many threads each node and each replicator has, where one machine has to do for all nodes:
@@ -254,6 +268,22 @@ pub(super) mod tests {
             let is_told = launch.environment.iter().any(|(_, value)| value == secret);
             assert_eq!(is_told, member.role == Role::Proxy, "{}", member.name);
         }
+    }
+
+    #[test]
+    fn what_is_set_for_up_goes_to_those_who_tell_of_it() {
+        let names = |role| {
+            let set = |name: &str| (name != "MARTLET_NOTIFICATION_SPOOL").then(|| "x".to_owned());
+            let told = handed_on(role, set);
+            told.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+        };
+        let of_events = "MARTLET_NOTIFICATIONS MARTLET_MAX_NOTIFICATION_ATTEMPTS \
+                         MARTLET_MAX_NOTIFICATION_REFUSALS";
+        let logs = "MARTLET_ACCESS_LOG MARTLET_BUCKET_LOG_INTERVAL";
+        assert_eq!(names(Role::Proxy), format!("{of_events} {logs}"));
+        let days = "MARTLET_LIFECYCLE_DAY_SECONDS";
+        assert_eq!(names(Role::Replicator), format!("{of_events} {days}"));
+        assert_eq!(names(Role::StorageNode), "");
     }
 
     #[test]

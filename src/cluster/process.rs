@@ -73,7 +73,8 @@ impl Process {
         let log = self.open_log().map_err(|error| failed("its log", &error))?;
         let copy = log.try_clone().map_err(|error| failed("its log", &error))?;
         let mut command = Command::new(&self.launch.program);
-        // What is set for `up` is not meant for the roles: it would win over their files.
+        // What is set for `up` is not meant for the roles, but for what it hands on: it would win over
+        // their files.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("MARTLET_") && !text.starts_with("MARTLET_LOG") {

@@ -14,6 +14,7 @@ use super::supervisor::Supervisor;
 use super::wire::{Reply, Request};
 use super::{join, print, survey};
 use crate::failure::Failure;
+use crate::process::events::EventSettings;
 use crate::process::signals::Signals;
 
 /// A signal that follows another so soon means the same.
@@ -22,6 +23,7 @@ const SAME_SIGNAL: Duration = Duration::from_millis(700);
 /// Brings a cluster up and stands watch until it is told to stop.
 pub(super) fn run(args: &UpArgs) -> Result<(), Failure> {
     let shape = args.shape()?;
+    EventSettings::of_environment()?;
     let dir = &args.place.data_dir;
     if control::is_watched(dir) {
         return Err(Failure::refused(format!(

@@ -62,11 +62,11 @@ impl LogFile {
 
 impl AccessLog for LogFile {
     fn offer(&self, line: String) {
-        let bytes = line.len();
+        let (bytes, lines) = (line.len(), line.lines().count() as u64);
         let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         if queued + bytes > QUEUED_BYTES_MAX || self.queue.try_send(line).is_err() {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.fetch_add(lines, Ordering::Relaxed);
         }
     }
 }

@@ -17,8 +17,8 @@ use hyper::service::{Service, service_fn};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use martlet_protocol::http::Patient;
-use martlet_s3compat::{Peer, Tls};
-use rustls::{ProtocolVersion, ServerConfig};
+use martlet_s3compat::{Peer, Tls, TlsVersion};
+use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -93,8 +93,7 @@ pub(super) async fn converse<S, B>(
                 Err(_) => return tracing::debug!("a client began TLS and went silent"),
             };
             let (_, session) = stream.get_ref();
-            let is_1_3 = session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
-            let tls = Some(if is_1_3 { Tls::V1_3 } else { Tls::V1_2 });
+            let tls = Some(agreed(session));
             if session.alpn_protocol() == Some(HTTP_2) {
                 speak_http2(stream, Origin { peer, tls }, served).await
             } else {
@@ -105,6 +104,32 @@ pub(super) async fn converse<S, B>(
     if let Err(error) = outcome {
         tracing::debug!(%error, "a connection ended early");
     }
+}
+
+/// What was agreed on with a client.
+fn agreed(session: &ServerConnection) -> Tls {
+    let is_1_3 = session.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+    Tls {
+        version: if is_1_3 { TlsVersion::V1_3 } else { TlsVersion::V1_2 },
+        cipher: session.negotiated_cipher_suite().and_then(|suite| name_of(suite.suite())),
+    }
+}
+
+/// What OpenSSL calls a suite of ciphers, and S3 with it.
+fn name_of(suite: CipherSuite) -> Option<&'static str> {
+    use CipherSuite as Suite;
+    Some(match suite {
+        Suite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        Suite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        Suite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "ECDHE-ECDSA-AES256-GCM-SHA384",
+        Suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "ECDHE-ECDSA-AES128-GCM-SHA256",
+        Suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-ECDSA-CHACHA20-POLY1305",
+        Suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "ECDHE-RSA-AES256-GCM-SHA384",
+        Suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "ECDHE-RSA-AES128-GCM-SHA256",
+        Suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-RSA-CHACHA20-POLY1305",
+        _ => return None,
+    })
 }
 
 async fn speak_http1<S, B>(

@@ -1,6 +1,5 @@
 //! The S3 door of a process: where S3 clients connect, and who may come in.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +14,6 @@ use martlet_s3compat::{IdentityProvider, S3Service, SessionKey, TokenKey};
 use serde::{Deserialize, Serialize};
 
 use super::certificate::Certificate;
-use super::events::{self, TargetSettings};
 use super::listen::{self, HEAD_BYTES_MAX, Port};
 use super::settings::{Hidden, list, number_from, span};
 use super::vault;
@@ -90,11 +88,6 @@ pub(crate) struct DoorSettings {
     pub(crate) max_requests: usize,
     /// Bytes of bodies that all writes together may hold on their way to devices.
     pub(crate) write_buffer: Size,
-    /// Where events go that the rules of buckets name.
-    #[serde(deserialize_with = "events::targets")]
-    pub(crate) notifications: BTreeMap<String, TargetSettings>,
-    /// Bytes of events that wait for a target on disk, for each.
-    pub(crate) notification_spool: Size,
     /// A file that gets a line for each request.
     pub(crate) access_log: Option<PathBuf>,
     /// How long lines are gathered before they become an object in the bucket that a bucket's owner
@@ -125,8 +118,6 @@ impl Default for DoorSettings {
             oidc_jwks_file: None,
             max_requests: 1024,
             write_buffer: Size(256 << 20),
-            notifications: BTreeMap::new(),
-            notification_spool: Size(64 << 20),
             access_log: None,
             bucket_log_interval: Duration::from_mins(1),
         }
@@ -135,7 +126,7 @@ impl Default for DoorSettings {
 
 impl DoorSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 20] = [
+    pub(crate) const NAMES: [&str; 18] = [
         "s3_address",
         "s3_tls_certificate",
         "s3_tls_key",
@@ -152,8 +143,6 @@ impl DoorSettings {
         "oidc_jwks_file",
         "max_requests",
         "write_buffer",
-        "notifications",
-        "notification_spool",
         "access_log",
         "bucket_log_interval",
     ];
@@ -182,7 +171,6 @@ impl DoorSettings {
             return Err(Failure::usage("write_buffer starts at 64MiB: coded writes need as much"));
         }
         self.check_provider()?;
-        events::check(&self.notifications)?;
         if self.s3_address == admin_address && self.s3_address.port() != 0 {
             return Err(Failure::usage(format!(
                 "S3 clients and operators can't share the address {admin_address}: give one of them \

@@ -75,7 +75,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let idle = settings.common.body_idle_timeout;
     let accounts = settings.door.accounts(&store)?;
     let clock: Arc<dyn Clock> = member.clock.clone();
-    let audience = Audience::open(&settings.door, &folder, &store, &clock)?;
+    let audience = Audience::open(&settings.door, &settings.events, &folder, &store, &clock)?;
     let door = settings.door.open(store.clone(), clock, root, accounts.clone(), idle);
     let door = door.hearing(audience.hearers.clone());
     let (stop, stopped) = watch::channel(false);

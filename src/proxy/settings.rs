@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::membership::settings::{MemberArgs, MemberSettings};
 use crate::process::door::{DoorArgs, DoorSettings};
+use crate::process::events::EventSettings;
 use crate::process::settings::{Common, CommonArgs, Hidden, Told};
 
 /// Where the proxy remembers rings.
@@ -50,22 +51,31 @@ pub(crate) struct ProxyArgs {
 pub(super) struct Settings {
     pub(super) member: MemberSettings,
     pub(super) door: DoorSettings,
+    pub(super) events: EventSettings,
     pub(super) common: Common,
+}
+
+/// The names of all settings that a proxy has besides the common ones.
+fn names() -> Vec<&'static str> {
+    [&MemberSettings::NAMES[..], &DoorSettings::NAMES, &EventSettings::NAMES].concat()
 }
 
 impl Settings {
     /// The settings of a start with these flags.
     pub(super) fn load(args: &ProxyArgs) -> Result<Self, Failure> {
-        let names = [&MemberSettings::NAMES[..], &DoorSettings::NAMES].concat();
-        Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
+        Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
     fn of(told: &Told) -> Result<Self, Failure> {
-        let (member, door, common): (MemberSettings, DoorSettings, Common) =
-            (told.extract()?, told.extract()?, told.extract()?);
-        common.check()?;
-        door.check(member.admin_address(ADMIN_PORT))?;
-        let settings = Self { member, door, common };
+        let settings = Self {
+            member: told.extract()?,
+            door: told.extract()?,
+            events: told.extract()?,
+            common: told.extract()?,
+        };
+        settings.common.check()?;
+        settings.events.check()?;
+        settings.door.check(settings.member.admin_address(ADMIN_PORT))?;
         settings.root()?;
         Ok(settings)
     }
@@ -87,8 +97,7 @@ mod tests {
     use super::*;
 
     fn settings(file: &str) -> Result<Settings, Failure> {
-        let names = [&MemberSettings::NAMES[..], &DoorSettings::NAMES].concat();
-        Settings::of(&Told::gather(&names, &ProxyArgs::default(), |_| None, Some(file))?)
+        Settings::of(&Told::gather(&names(), &ProxyArgs::default(), |_| None, Some(file))?)
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `martlet replicator`: the background workers of a cluster, over storage nodes that are elsewhere.
 //!
 //! ```text
-//! sync, update, reclaim, sweep ─▶ HttpBackend ─▶ storage nodes
-//!        ▲
+//! sync, update, reclaim, sweep, expire ─▶ HttpBackend ─▶ storage nodes
+//!        ▲                         └─▶ targets of events
 //!   newer rings ── membership
 //! ```
 //!
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use martlet_protocol::lifecycle::ObjectExpiry;
+use martlet_protocol::Clock;
 use martlet_protocol::usage::UsageCounter;
 use martlet_proxy::ObjectStore;
 use martlet_replicator::{
@@ -36,6 +36,7 @@ use crate::membership::rings::Rings;
 use crate::membership::status::Voice;
 use crate::policies::check_cpu;
 use crate::process::folder::DataFolder;
+use crate::process::hearers::Audience;
 use crate::process::listen::told;
 use crate::process::metrics::{AskWorkers, Metrics};
 use crate::process::operator::{self as admin, Condition, Health, Operator, Parts};
@@ -64,6 +65,8 @@ struct Opened {
     cluster: SharedCluster,
     /// By which rules are carried out on objects.
     store: Option<ObjectStore>,
+    /// Who is told of that.
+    audience: Audience,
     standard: Standard,
 }
 
@@ -78,11 +81,13 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
     member.round().await;
     let cluster = SharedCluster::new(cluster(&member, &member.keeper.rings())?);
     let store = objects::open(&member, &member.keeper.rings())?;
-    let expiry = store.clone().map(|store| Arc::new(store) as Arc<dyn ObjectExpiry>);
+    let clock: Arc<dyn Clock> = member.clock.clone();
+    let audience = Audience::of_rules(&settings.events, &folder, &clock)?;
+    let expiry = store.clone().map(|store| audience.expiry(store));
     let usage = store.clone().map(|store| Arc::new(store) as Arc<dyn UsageCounter>);
     let standard = Standard {
         cluster: cluster.clone(),
-        clock: member.clock.clone(),
+        clock,
         scope,
         reclaim: workers::reclaim(settings.reclaim_grace, hurry),
         // Proxies may be writing: nothing goes before its commit window is over.
@@ -91,7 +96,7 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
         objects: expiry,
         usage,
     };
-    Ok(Opened { name, member, cluster, store, standard })
+    Ok(Opened { name, member, cluster, store, audience, standard })
 }
 
 fn scope(rings: &Rings, nodes: &[String]) -> Result<Scope, Failure> {
@@ -122,7 +127,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let listener = admin::bind(settings.admin_address()).await?;
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(listener, &settings.common);
-    let Opened { name, member, cluster, store, standard } = open(&settings).await?;
+    let Opened { name, member, cluster, store, audience, standard } = open(&settings).await?;
     let mut runner = Runner::new(workers::pace(workers::hurry()?), Arc::new(Foreground::default()));
     standard.start(&mut runner);
     let (stop, stopped) = watch::channel(false);
@@ -138,6 +143,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         health: Arc::new(View(member.clone())),
         metrics: Metrics::default()
             .with_workers(ask)
+            .with_hearers(audience.figures())
             .with_nodes(Arc::new(move || nodes.nodes.figures())),
         routes: voice.routes(),
     });
@@ -150,6 +156,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let end = async {
         while tasks.join_next().await.is_some() {}
         runner.stop().await;
+        audience.stop().await;
     };
     tokio::select! {
         () = end => {}
@@ -193,8 +200,9 @@ async fn follow(
 
 /// Runs each worker to its end.
 async fn once(settings: Settings) -> Result<(), Failure> {
-    let Opened { standard, .. } = open(&settings).await?;
+    let Opened { standard, audience, .. } = open(&settings).await?;
     let reports = run_all_once(&mut standard.workers(), |_, _| {}).await;
+    audience.stop().await;
     let unfinished: Vec<&str> =
         reports.iter().filter(|report| !report.ended).map(|report| report.name).collect();
     for report in &reports {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::membership::settings::{MemberArgs, MemberSettings};
+use crate::process::events::EventSettings;
 use crate::process::settings::{Common, CommonArgs, Told, list, span};
 use crate::process::upkeep::UpkeepSettings;
 
@@ -63,6 +64,9 @@ pub(super) struct Settings {
     pub(super) reclaim_grace: Duration,
     #[serde(skip)]
     pub(super) upkeep: UpkeepSettings,
+    /// Who is told of what rules do to objects.
+    #[serde(skip)]
+    pub(super) events: EventSettings,
     #[serde(skip)]
     pub(super) member: MemberSettings,
     #[serde(skip)]
@@ -75,6 +79,7 @@ impl Default for Settings {
             nodes: Vec::new(),
             reclaim_grace: Duration::from_mins(5),
             upkeep: UpkeepSettings::default(),
+            events: EventSettings::default(),
             member: MemberSettings::default(),
             common: Common::default(),
         }
@@ -83,22 +88,29 @@ impl Default for Settings {
 
 const NAMES: [&str; 2] = ["nodes", "reclaim_grace"];
 
+/// The names of all settings that a replicator has besides the common ones.
+fn names() -> Vec<&'static str> {
+    let parts = [&NAMES[..], &MemberSettings::NAMES, &UpkeepSettings::NAMES, &EventSettings::NAMES];
+    parts.concat()
+}
+
 impl Settings {
     /// The settings of a start with these flags.
     pub(super) fn load(args: &ReplicatorArgs) -> Result<Self, Failure> {
-        let names = [&NAMES[..], &MemberSettings::NAMES, &UpkeepSettings::NAMES].concat();
-        Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
+        Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
     fn of(told: &Told) -> Result<Self, Failure> {
         let settings = Self {
             member: told.extract()?,
             upkeep: told.extract()?,
+            events: told.extract()?,
             common: told.extract()?,
             ..told.extract()?
         };
         settings.common.check()?;
         settings.upkeep.check()?;
+        settings.events.check()?;
         Ok(settings)
     }
 
@@ -114,10 +126,9 @@ mod tests {
 
     #[test]
     fn nodes_are_read_in_all_their_forms() {
-        let names = [&NAMES[..], &MemberSettings::NAMES, &UpkeepSettings::NAMES].concat();
         let nodes = |file: &str| {
             let args = ReplicatorArgs::default();
-            let told = Told::gather(&names, &args, |_| None, Some(file)).unwrap();
+            let told = Told::gather(&names(), &args, |_| None, Some(file)).unwrap();
             Settings::of(&told).unwrap().nodes
         };
         assert!(nodes("name = 'r1'").is_empty());

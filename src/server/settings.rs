@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::policies::NamedCode;
 use crate::process::door::{DoorArgs, DoorSettings};
+use crate::process::events::EventSettings;
 use crate::process::settings::{Common, CommonArgs, Told, list, span};
 use crate::process::upkeep::UpkeepSettings;
 use crate::units::Size;
@@ -79,6 +80,9 @@ pub(crate) struct Settings {
     /// What the S3 door is told; without a root key one is made up.
     #[serde(skip)]
     pub(crate) door: DoorSettings,
+    /// Who is told of what becomes of objects.
+    #[serde(skip)]
+    pub(crate) events: EventSettings,
     /// How its workers keep things whole.
     #[serde(skip)]
     pub(crate) upkeep: UpkeepSettings,
@@ -97,6 +101,7 @@ impl Default for Settings {
             reclaim_grace: Duration::from_mins(5),
             reserve: None,
             door: DoorSettings::default(),
+            events: EventSettings::default(),
             upkeep: UpkeepSettings::default(),
             common: Common::default(),
         }
@@ -108,22 +113,29 @@ impl Default for Settings {
 const NAMES: [&str; 6] =
     ["data_dir", "devices", "policies", "admin_address", "reclaim_grace", "reserve"];
 
+/// The names of all settings that a server has besides the common ones.
+fn names() -> Vec<&'static str> {
+    let parts = [&NAMES[..], &DoorSettings::NAMES, &EventSettings::NAMES, &UpkeepSettings::NAMES];
+    parts.concat()
+}
+
 impl Settings {
     /// The settings of a start with these flags.
     pub(crate) fn load(args: &ServerArgs) -> Result<Self, Failure> {
-        let names = [&NAMES[..], &DoorSettings::NAMES, &UpkeepSettings::NAMES].concat();
-        Self::of(&Told::at_start(&names, args, args.common.config.as_deref())?)
+        Self::of(&Told::at_start(&names(), args, args.common.config.as_deref())?)
     }
 
     fn of(told: &Told) -> Result<Self, Failure> {
         let settings = Self {
             common: told.extract()?,
             door: told.extract()?,
+            events: told.extract()?,
             upkeep: told.extract()?,
             ..told.extract()?
         };
         settings.common.check()?;
         settings.upkeep.check()?;
+        settings.events.check()?;
         settings.door.check(settings.admin_address)?;
         settings.policies()?;
         Ok(settings)
@@ -150,8 +162,7 @@ mod tests {
         environment: impl Fn(&str) -> Option<String>,
         file: Option<&str>,
     ) -> Result<Settings, Failure> {
-        let names = [&NAMES[..], &DoorSettings::NAMES, &UpkeepSettings::NAMES].concat();
-        Settings::of(&Told::gather(&names, args, environment, file)?)
+        Settings::of(&Told::gather(&names(), args, environment, file)?)
     }
 
     fn refusal(file: &str) -> String {

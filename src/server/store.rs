@@ -44,7 +44,7 @@ pub(crate) struct Store {
     pub(crate) door: S3Service,
     /// What operators may ask about tenants, users and keys.
     pub(crate) accounts: Router,
-    /// Who is told of requests.
+    /// Who is told of requests, and of what rules do.
     pub(crate) audience: Audience,
     node: Arc<StorageNode>,
     absent: Arc<Absent>,
@@ -97,7 +97,7 @@ impl Store {
             accounts.clone(),
             settings.common.body_idle_timeout,
         );
-        let audience = Audience::open(&settings.door, folder, &objects, &clock)?;
+        let audience = Audience::open(&settings.door, &settings.events, folder, &objects, &clock)?;
         let door = door.hearing(audience.hearers.clone());
         let accounts = accounts::routes(accounts, objects.clone(), &credentials.access_key);
         Ok(Self {
@@ -170,7 +170,7 @@ impl Store {
             reclaim: workers::reclaim(settings.reclaim_grace, hurry),
             alone_since_ms: Some(self.started_ms),
             upkeep: settings.upkeep.options(folder, hurry)?,
-            objects: Some(Arc::new(self.objects.clone())),
+            objects: Some(self.audience.expiry(self.objects.clone())),
             usage: Some(Arc::new(self.objects.clone())),
         };
         let mut runner = Runner::new(workers::pace(hurry), foreground);

@@ -1,10 +1,13 @@
 """Access logs: where a bucket's requests are logged, the lines, and the server's own file."""
 
+import http.client
 import json
 import re
+import ssl
 import time
 
 import pytest
+import trustme
 import urllib.request
 from botocore.exceptions import ClientError
 
@@ -206,6 +209,92 @@ def test_requests_become_objects_in_the_target(client, source, target):
     line = by_operation["REST.HEAD.OBJECT"]
     assert (line["status"], line["error"], line["sent"]) == ("404", "NoSuchKey", "-")
     assert by_operation["REST.DELETE.OBJECT"]["status"] == "204"
+
+
+def test_each_key_of_many_that_are_deleted_has_a_line(client, source, target):
+    client.put_bucket_versioning(Bucket=source, VersioningConfiguration={"Status": "Enabled"})
+    policy(client, source, target)
+    put_logging(client, source, target)
+    version = client.put_object(Bucket=source, Key="a b", Body=b"1")["VersionId"]
+    objects = [{"Key": "a b", "VersionId": version}, {"Key": "plain"},
+               {"Key": "wrong", "VersionId": "none"}]
+    reply = client.delete_objects(Bucket=source, Delete={"Objects": objects, "Quiet": True})
+    assert [error["Key"] for error in reply["Errors"]] == ["wrong"]
+
+    def ready():
+        lines = logs(client, target)[1]
+        batch = [line for line in lines if line["operation"] == "BATCH.DELETE.OBJECT"]
+        whole = [line for line in lines if line["operation"] == "REST.POST.MULTI_OBJECT_DELETE"]
+        return len(batch) >= 3 and whole and (batch, whole)
+
+    batch, [whole] = until(ready)
+    assert (whole["status"], whole["key"]) == ("200", "-") and "?delete" in whole["uri"]
+    assert [(line["key"], line["status"]) for line in batch[:2]] == [("a%20b", "204"), ("plain", "204")]
+    assert batch[0]["version"] == version and batch[1]["version"] not in ("-", version)
+    assert (batch[2]["key"], batch[2]["error"]) == ("wrong", reply["Errors"][0]["Code"])
+    assert batch[2]["status"][0] == "4"
+    for line in batch:
+        for name in ("owner", "bucket", "ip", "requester", "request_id", "host_id", "signature"):
+            assert line[name] == whole[name], name
+        for name in ("uri", "sent", "size", "total", "turn_around", "referer", "agent"):
+            assert line[name] == "-", name
+
+
+def test_a_line_says_whether_a_list_let_the_request_in(client, logged, log_file, source):
+    rules = {"Rules": [{"ObjectOwnership": "ObjectWriter"}]}
+    client.put_bucket_ownership_controls(Bucket=source, OwnershipControls=rules)
+    client.put_object(Bucket=source, Key="open", ACL="public-read", Body=b"1")
+    client.put_object(Bucket=source, Key="closed", Body=b"1")
+    client.get_object(Bucket=source, Key="open")["Body"].read()
+    urllib.request.urlopen(f"{logged.endpoint}/{source}/open").close()
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(f"{logged.endpoint}/{source}/closed")
+    allowed = {"Version": "2012-10-17", "Statement": [{
+        "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject",
+        "Resource": f"arn:aws:s3:::{source}/*"}]}
+    client.put_bucket_policy(Bucket=source, Policy=json.dumps(allowed))
+    urllib.request.urlopen(f"{logged.endpoint}/{source}/open").close()
+
+    def ready():
+        lines = [read_line(line) for line in log_file.read_text().splitlines()]
+        lines = [line for line in lines if line["bucket"] == source
+                 and line["operation"] == "REST.GET.OBJECT"]
+        return len(lines) >= 4 and lines
+
+    seen = [(line["requester"] == "-", line["key"], line["status"], line["acl"]) for line in until(ready)]
+    assert seen == [
+        (False, "open", "200", "-"),
+        (True, "open", "200", "Yes"),
+        (True, "closed", "403", "-"),
+        (True, "open", "200", "-"),
+    ]
+
+
+@pytest.mark.parametrize("version, tls, ciphers", [
+    (ssl.TLSVersion.TLSv1_2, "TLSv1.2", r"ECDHE-(ECDSA|RSA)-(AES(128|256)-GCM-SHA\d+|CHACHA20-POLY1305)"),
+    (ssl.TLSVersion.TLSv1_3, "TLSv1.3", r"TLS_(AES_(128|256)_GCM|CHACHA20_POLY1305)_SHA\d+"),
+])
+def test_a_line_names_the_cipher_of_its_connection(tmp_path, version, tls, ciphers):
+    authority, log = trustme.CA(), tmp_path / "access.log"
+    issued = authority.issue_cert("127.0.0.1")
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(key)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    context.maximum_version = version
+    settings = {"MARTLET_ACCESS_LOG": str(log), "MARTLET_S3_TLS_CERTIFICATE": str(certificate),
+                "MARTLET_S3_TLS_KEY": str(key)}
+    with running_server(settings=settings) as server:
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context)
+        connection.request("GET", "/nobodys/k")
+        assert connection.getresponse().status in (403, 404)
+        agreed = connection.sock.cipher()[0]
+        connection.close()
+        [line] = until(lambda: [read_line(it) for it in log.read_text().splitlines()])
+        assert (line["cipher"], line["tls"]) == (agreed, tls)
+        assert re.fullmatch(ciphers, agreed)
+        assert server.stop() == 0, server.log()
 
 
 def test_logs_of_partitions_lie_under_owner_region_bucket_and_day(client, source, target):

@@ -2,10 +2,12 @@
 
 import http.server
 import json
+import ssl
 import threading
 import time
 
 import pytest
+import trustme
 from botocore.exceptions import ClientError
 
 from conftest import client_for, running_server
@@ -18,17 +20,20 @@ FILE = "arn:aws:sns:us-east-1:123456789012:file"
 class Hook:
     """An HTTP server that takes what is POSTed to it, or refuses it while told to."""
 
-    def __init__(self):
+    def __init__(self, certificate=None):
         hook = self
         self.messages, self.refuses = [], False
+        # Bodies in which this stands are never taken.
+        self.never = None
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
-                if not hook.refuses:
+                is_bad = hook.never is not None and hook.never in body
+                if not hook.refuses and not is_bad:
                     assert self.headers["content-type"] == "application/json"
                     hook.messages.append(json.loads(body))
-                self.send_response(503 if hook.refuses else 200)
+                self.send_response(503 if hook.refuses else 400 if is_bad else 200)
                 self.send_header("content-length", "0")
                 self.end_headers()
 
@@ -36,12 +41,17 @@ class Hook:
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.scheme = "https" if certificate else "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            certificate.configure_cert(context)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.server.server_port}/events"
+        return f"{self.scheme}://127.0.0.1:{self.server.server_port}/events"
 
     def records(self, bucket):
         """The records about a bucket so far."""
@@ -322,6 +332,54 @@ def test_an_event_waits_for_its_target_also_through_a_restart(tmp_path):
         hook.close()
 
 
+def test_a_webhook_is_spoken_to_over_tls(tmp_path):
+    authority, bundle = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(bundle)
+    hook = Hook(authority.issue_cert("127.0.0.1"))
+    settings = {"MARTLET_NOTIFICATIONS": f"hook={hook.url}", "SSL_CERT_FILE": str(bundle)}
+    try:
+        with running_server(settings=settings) as server:
+            client = client_for(server)
+            client.create_bucket(Bucket="sealed")
+            put_rules(client, "sealed", rule(["s3:ObjectCreated:*"]))
+            client.put_object(Bucket="sealed", Key="k")
+            [record] = until(lambda: hook.records("sealed"))
+            assert record["s3"]["object"]["key"] == "k"
+            assert server.stop() == 0, server.log()
+            assert server.complaints() == []
+    finally:
+        hook.close()
+
+
+def test_a_message_that_is_refused_holds_up_nobody_and_can_be_sent_again(tmp_path):
+    hook = Hook()
+    hook.never = b"poison"
+    settings = {"MARTLET_NOTIFICATIONS": f"hook={hook.url}", "MARTLET_MAX_NOTIFICATION_REFUSALS": "3"}
+    try:
+        with running_server(settings=settings) as server:
+            client = client_for(server)
+            client.create_bucket(Bucket="mixed")
+            put_rules(client, "mixed", rule(["s3:ObjectCreated:*"]))
+            for key in ("poison", "good"):
+                client.put_object(Bucket="mixed", Key=key)
+            keys = lambda: [it["s3"]["object"]["key"] for it in hook.records("mixed")]
+            until(lambda: keys() == ["good"])
+            assert server.metric("martlet_event_messages_refused_total") == 1
+            assert server.metric("martlet_event_messages_lost_total") == 0
+            spool = server.folder / "data/events/hook"
+            [line] = (spool / "refused.jsonl").read_text().splitlines()
+            assert json.loads(line)["Records"][0]["s3"]["object"]["key"] == "poison"
+            hook.never = None
+            (spool / "refused.jsonl").rename(spool / "again.jsonl")
+            until(lambda: keys() == ["good", "poison"])
+            until(lambda: server.metric("martlet_event_refused_bytes") == 0)
+            assert [line for line in server.complaints() if "put aside" not in line
+                    and "can't be delivered" not in line] == []
+            assert server.stop() == 0, server.log()
+    finally:
+        hook.close()
+
+
 def test_a_target_that_is_away_slows_no_request(tmp_path):
     settings = {"MARTLET_NOTIFICATIONS": "hook=http://127.0.0.1:1/events",
                 "MARTLET_NOTIFICATION_SPOOL": "4KiB"}
@@ -334,3 +392,63 @@ def test_a_target_that_is_away_slows_no_request(tmp_path):
         until(lambda: server.metric("martlet_event_messages_lost_total"))
         assert server.metric("martlet_event_waiting_bytes") <= 4096
         assert server.stop() == 0, server.log()
+
+
+@pytest.fixture(scope="module")
+def hasty(hook):
+    """A client of a server whose days are short: what is due goes within a few seconds."""
+    settings = {"MARTLET_NOTIFICATIONS": f"hook={hook.url}", "MARTLET_LIFECYCLE_DAY_SECONDS": "1"}
+    with running_server(settings=settings) as server:
+        yield client_for(server)
+        assert server.stop() == 0, server.log()
+        assert server.complaints() == []
+
+
+def expire(client, bucket, **what):
+    rules = [{"ID": "all", "Status": "Enabled", "Filter": {"Prefix": "old/"}, **what}]
+    client.put_bucket_lifecycle_configuration(
+        Bucket=bucket, LifecycleConfiguration={"Rules": rules})
+
+
+def test_what_rules_take_is_told_as_s3_tells_it(hasty, hook):
+    hasty.create_bucket(Bucket="taken")
+    put_rules(hasty, "taken", rule(["s3:LifecycleExpiration:*"], Id="mine"))
+    for key in ("old/a b", "new"):
+        hasty.put_object(Bucket="taken", Key=key, Body=b"1")
+    hasty.create_multipart_upload(Bucket="taken", Key="old/upload")
+    expire(hasty, "taken", Expiration={"Days": 1},
+           AbortIncompleteMultipartUpload={"DaysAfterInitiation": 1})
+    [record] = until(lambda: hook.records("taken"))
+    until(lambda: "Uploads" not in hasty.list_multipart_uploads(Bucket="taken"))
+    assert record["eventName"] == "LifecycleExpiration:Delete"
+    assert (record["eventVersion"], record["eventSource"]) == ("2.3", "aws:s3")
+    assert record["userIdentity"] == {"principalId": "s3.amazonaws.com"}
+    assert record["requestParameters"] == {"sourceIPAddress": "s3.amazonaws.com"}
+    assert all(record["responseElements"][name] for name in ("x-amz-request-id", "x-amz-id-2"))
+    assert record["s3"]["configurationId"] == "mine"
+    assert record["s3"]["object"].keys() == {"key", "sequencer"}
+    assert record["s3"]["object"]["key"] == "old/a+b"
+    # Of an upload that was given up S3 tells nothing.
+    hasty.put_object(Bucket="taken", Key="old/later", Body=b"1")
+    records = until(lambda: len(hook.records("taken")) >= 2 and hook.records("taken"))
+    assert [it["s3"]["object"]["key"] for it in records] == ["old/a+b", "old/later"]
+
+
+def test_markers_that_rules_make_are_told_from_versions_that_they_remove(hasty, hook):
+    hasty.create_bucket(Bucket="marked")
+    hasty.put_bucket_versioning(Bucket="marked", VersioningConfiguration={"Status": "Enabled"})
+    put_rules(hasty, "marked", rule(["s3:LifecycleExpiration:DeleteMarkerCreated"]),
+              rule(["s3:LifecycleExpiration:Delete"], prefix="old/"),
+              rule(["s3:ObjectRemoved:*"], suffix="k"))
+    version = hasty.put_object(Bucket="marked", Key="old/k", Body=b"1")["VersionId"]
+    expire(hasty, "marked", Expiration={"Days": 1}, NoncurrentVersionExpiration={"NoncurrentDays": 1})
+    records = until(lambda: len(hook.records("marked")) >= 3 and hook.records("marked"))
+    seen = [(it["eventName"], it["s3"]["object"]["versionId"]) for it in records]
+    marker = seen[0][1]
+    assert marker != version and seen == [
+        ("LifecycleExpiration:DeleteMarkerCreated", marker),
+        ("LifecycleExpiration:Delete", version),
+        ("LifecycleExpiration:Delete", marker),
+    ]
+    sequencers = [it["s3"]["object"]["sequencer"] for it in records]
+    assert sequencers == sorted(sequencers) and len(set(sequencers)) == 3

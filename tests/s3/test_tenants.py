@@ -154,6 +154,28 @@ def test_users_are_held_to_their_role(red):
     soon(lambda: denied(writer.put_object, Bucket=bucket, Key="new", Body=b"x"))
 
 
+def test_uploads_say_who_began_them(s3, red):
+    bucket = red.bucket()
+    owner = {"ID": red.line["canonical_id"], "DisplayName": f"{red.name} Ltd"}
+    began = {"ID": f"arn:aws:iam::{red.name}:user/writer", "DisplayName": "writer"}
+    writer = red.user("writer", "read-write")
+    for who, initiator in ((writer, began), (red.s3, owner)):
+        upload = who.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+        how = {"Bucket": bucket, "Key": "k", "UploadId": upload}
+        [found] = red.s3.list_multipart_uploads(Bucket=bucket)["Uploads"]
+        parts = red.s3.list_parts(**how)
+        for told in (found, parts):
+            assert (told["Initiator"], told["Owner"]) == (initiator, owner)
+        etag = who.upload_part(PartNumber=1, Body=b"x", **how)["ETag"]
+        who.complete_multipart_upload(
+            MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]}, **how)
+        assert get(red.s3, bucket, "k") == b"x"
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+    [found] = red.s3.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert found["Owner"] == owner and found["Initiator"] != owner
+    s3.abort_multipart_upload(Bucket=bucket, Key="k", UploadId=upload)
+
+
 def test_keys_are_disabled_rotated_and_deleted(red):
     bucket, name = red.bucket(), red.key["access_key"]
     red.ask("key", "disable", name)

@@ -22,7 +22,7 @@ static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Far from the usual ports, and another one for each test: they run at the same time.
-const S3_PORTS: [&str; 4] = ["19100", "19300", "19500", "19700"];
+const S3_PORTS: [&str; 5] = ["19100", "19300", "19500", "19700", "19900"];
 
 /// A cluster that is up, or was.
 struct Up {
@@ -38,12 +38,24 @@ impl Up {
         Self::again(folder, s3_port, shape).await
     }
 
+    /// Starts one that is told something by its environment.
+    async fn told(folder: TempDir, s3_port: &str, environment: &[(&str, String)]) -> Self {
+        let mut command = in_folder(&folder.path().join("cluster"), &["up", "--s3-port", s3_port]);
+        command.args(["--nodes", "1", "--zones", "1", "--replicas", "1"]);
+        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        Self::wait(folder, command).await
+    }
+
     /// Starts in a folder that may have a cluster already, and waits until it is ready.
     async fn again(folder: TempDir, s3_port: &str, shape: &[&str]) -> Self {
-        let (out, err) = (folder.path().join("out"), folder.path().join("err"));
         let mut command = in_folder(&folder.path().join("cluster"), &["up", "--s3-port", s3_port]);
+        command.args(shape);
+        Self::wait(folder, command).await
+    }
+
+    async fn wait(folder: TempDir, mut command: Command) -> Self {
+        let (out, err) = (folder.path().join("out"), folder.path().join("err"));
         let process = command
-            .args(shape)
             .stdout(File::create(&out).unwrap())
             .stderr(File::create(&err).unwrap())
             .spawn()
@@ -372,4 +384,54 @@ async fn a_policy_of_fragments_lies_over_the_same_devices() {
     let got = client.get("/coded/k").await.unwrap();
     assert!(got.status == 200 && got.body == whole, "{}", got.status);
     up.stop(Signal::TERM).await;
+}
+
+const HEARS: &str = "<NotificationConfiguration><QueueConfiguration>\
+    <Queue>arn:martlet:sqs:::queue</Queue><Event>s3:ObjectCreated:*</Event>\
+    <Event>s3:LifecycleExpiration:*</Event></QueueConfiguration></NotificationConfiguration>";
+const RULES: &str = "<LifecycleConfiguration><Rule><ID>all</ID><Filter></Filter>\
+    <Status>Enabled</Status><Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>";
+
+#[tokio::test]
+async fn it_hands_on_who_is_told_of_events_and_of_requests() {
+    let _alone = ALONE.lock().await;
+    let folder = tempfile::Builder::new().prefix("martlet-cluster-").tempdir().unwrap();
+    let (queue, log) = (folder.path().join("queue"), folder.path().join("access.log"));
+    let environment = [
+        ("MARTLET_NOTIFICATIONS", format!("queue={}", queue.display())),
+        ("MARTLET_ACCESS_LOG", log.display().to_string()),
+        ("MARTLET_LIFECYCLE_DAY_SECONDS", "1".to_owned()),
+    ];
+    let up = Up::told(folder, S3_PORTS[4], &environment).await;
+    let mut client = up.client();
+    client.make_bucket("mine").await;
+    for (target, document) in [("/mine?notification=", HEARS), ("/mine?lifecycle=", RULES)] {
+        let reply = client.send("PUT", target, document.into()).await.unwrap();
+        assert_eq!(reply.status, 200, "{target}: {}", reply.text());
+    }
+    assert_eq!(client.put("/mine/k", body(1, 3000)).await.unwrap().status, 200);
+    // The first is told by the proxy, the second by the replicator.
+    let begun = Instant::now();
+    for (path, what) in [
+        (&queue, "ObjectCreated:Put"),
+        (&queue, "LifecycleExpiration:Delete"),
+        (&log, "REST.PUT.OBJECT k "),
+    ] {
+        while !fs::read_to_string(path).unwrap_or_default().contains(what) {
+            assert!(begun.elapsed() < PATIENCE, "nobody was told of {what}");
+            sleep(LOOK_EVERY).await;
+        }
+    }
+    up.stop(Signal::TERM).await;
+}
+
+#[test]
+fn targets_that_make_no_sense_are_told_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("cluster");
+    let mut command = in_folder(&dir, &["up"]);
+    let output = finished(command.env("MARTLET_NOTIFICATIONS", "hook=ftp://h/"));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && told.contains("http://host:port/path"), "{told}");
+    assert!(!dir.exists());
 }

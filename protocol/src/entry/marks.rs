@@ -14,6 +14,8 @@ pub enum Mark {
     Acl,
     /// How its bytes are encrypted.
     Encryption,
+    /// Who began it: of uploads alone.
+    Initiator,
     /// That it may not be removed until somebody says otherwise.
     LegalHold,
     /// Until when it may not be removed.
@@ -22,13 +24,15 @@ pub enum Mark {
 
 impl Mark {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Acl, Self::Encryption, Self::LegalHold, Self::Retention];
+    pub const ALL: [Self; 5] =
+        [Self::Acl, Self::Encryption, Self::Initiator, Self::LegalHold, Self::Retention];
 
     /// Its name in an entry, for good.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acl => "acl",
             Self::Encryption => "encryption",
+            Self::Initiator => "initiator",
             Self::LegalHold => "legal-hold",
             Self::Retention => "retention",
         }
@@ -68,7 +72,8 @@ mod tests {
 
     #[test]
     fn names_are_for_good() {
-        assert_eq!(Mark::ALL.map(Mark::name), ["acl", "encryption", "legal-hold", "retention"]);
+        let names = ["acl", "encryption", "initiator", "legal-hold", "retention"];
+        assert_eq!(Mark::ALL.map(Mark::name), names);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use martlet_protocol::entry::{DeleteMarker, Entry, Object, Value};
 use martlet_protocol::lifecycle::{Day, Due, Fate, Lifecycle, Standing, Subject};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::lock::{Bypass, check_removal};
-use martlet_protocol::{VersionId, Versioning, WriteId};
+use martlet_protocol::{Stamp, Version, VersionId, Versioning, WriteId};
 
 use crate::api::ListedVersion;
 use crate::error::{Error, Result};
@@ -36,12 +36,23 @@ pub(crate) struct Doomed {
 /// What became of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It went.
-    Done,
+    /// It went, or has a delete marker in front of it.
+    Done(Trace),
     /// It had gone, or it is not due any more.
     Moot,
     /// It stays for now.
     Kept,
+}
+
+/// What a deed left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trace {
+    /// Its place in the order of writes.
+    pub(crate) stamp: Stamp,
+    /// The delete marker that it put in front, or the version that it removed; none where versions are
+    /// not kept.
+    pub(crate) version: Option<VersionId>,
+    pub(crate) is_new_marker: bool,
 }
 
 impl Terms<'_> {
@@ -96,9 +107,12 @@ impl Inner {
     /// Does what is due about a version.
     pub(crate) async fn carry(&self, bucket: &str, doomed: &Doomed, terms: &Terms<'_>) -> Outcome {
         match Box::pin(self.try_to_carry(bucket, doomed, terms)).await {
-            Ok(Landed::At(_)) => Outcome::Done,
-            Ok(Landed::Kept(_)) | Err(Error::NoSuchBucket) => Outcome::Moot,
-            Ok(Landed::Fenced) => {
+            Ok((Landed::At(stamp), version)) => {
+                let is_new_marker = doomed.fate == Fate::Expire && version.is_some();
+                Outcome::Done(Trace { stamp, version, is_new_marker })
+            }
+            Ok((Landed::Kept(_), _)) | Err(Error::NoSuchBucket) => Outcome::Moot,
+            Ok((Landed::Fenced, _)) => {
                 // The rules may be others by now.
                 self.buckets.forget(bucket);
                 Outcome::Kept
@@ -116,23 +130,27 @@ impl Inner {
         bucket: &str,
         doomed: &Doomed,
         terms: &Terms<'_>,
-    ) -> Result<Landed> {
+    ) -> Result<(Landed, Option<VersionId>)> {
         let site = self.site(bucket, &doomed.key).await?;
         let landed = match doomed.fate {
             Fate::Expire => self.expire_current(&site, doomed, terms).await,
-            Fate::Remove => self.remove_doomed(&site, doomed, terms).await,
+            Fate::Remove => {
+                let removed = self.remove_doomed(&site, doomed, terms).await;
+                removed.map(|landed| (landed, Some(doomed.id)))
+            }
             Fate::Abort => unreachable!("versions are no uploads"),
         };
         Ok(landed?)
     }
 
-    /// A delete marker in front of the current version where versions are kept, else its end.
+    /// A delete marker in front of the current version where versions are kept, and which one; else its
+    /// end.
     async fn expire_current(
         &self,
         site: &Site<'_>,
         doomed: &Doomed,
         terms: &Terms<'_>,
-    ) -> Result<Landed, Failed> {
+    ) -> Result<(Landed, Option<VersionId>), Failed> {
         let now_ms = self.stamps.now_ms();
         let intent = site.intent(WriteId::random(), now_ms + COMMIT_WINDOW_MS);
         let versioning = site.bucket.versioning().state;
@@ -151,13 +169,14 @@ impl Inner {
                 let tombstone = || Step::Write(Proposal::of(Value::Tombstone));
                 Ok(if goes(view) { tombstone() } else { Step::Keep })
             };
-            return self.decide(intent, &mut evaluate).await;
+            return Ok((self.decide(intent, &mut evaluate).await?, None));
         }
         let marker = DeleteMarker { modified_ms: now_ms, version: None };
         let value = &Value::DeleteMarker(Box::new(marker));
         let new = New { value, inline: None };
         let mut check = |view: &RegisterView| Ok(goes(view));
-        self.append(&site.bucket, intent, new, &mut check).await.map(|(landed, _)| landed)
+        let (landed, version) = self.append(&site.bucket, intent, new, &mut check).await?;
+        Ok((landed, version.map(Version::name)))
     }
 
     /// A version that is not the current one, or a delete marker that is alone, for good.

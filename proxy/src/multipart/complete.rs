@@ -12,9 +12,9 @@ use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{MANIFEST_EXTENTS_INLINE_MAX, OBJECT_BYTES_MAX, PARTS_MAX};
 use martlet_protocol::{Level, Stamp, UploadId, WriteId};
 
-use super::Place;
 use super::drive::{Driven, Driver};
 use super::part::Parts;
+use super::{Place, attributes_of};
 use crate::api::{CompleteUpload, Incoming, NamedPart, Written};
 use crate::digest::{composite, joined, md5_of_md5s};
 use crate::error::{Error, Result};
@@ -340,7 +340,7 @@ impl Inner {
             size,
             etag,
             modified_ms: self.stamps.now_ms(),
-            attributes: upload.attributes.clone(),
+            attributes: attributes_of(upload),
             checksums: checksum.into_iter().collect(),
             upload: Some(upload.id),
             body,

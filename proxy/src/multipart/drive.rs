@@ -19,7 +19,7 @@ use martlet_protocol::entry::{
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
 use martlet_protocol::{Level, Stamp, UploadId, Version, WriteId};
 
-use super::Place;
+use super::{Place, attributes_of};
 use crate::api::{WriteConditions, Written};
 use crate::bucket::busy;
 use crate::error::{Error, Result};
@@ -310,7 +310,7 @@ impl Inner {
             size: 0,
             etag,
             modified_ms: upload.initiated_ms,
-            attributes: upload.attributes.clone(),
+            attributes: attributes_of(upload),
             checksums: Vec::new(),
             upload: Some(upload.id),
             body: Body::Empty,

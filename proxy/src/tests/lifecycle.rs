@@ -1,6 +1,7 @@
 //! Rules are carried out: what goes, and what stays although a page shows that it should go.
 
 mod meanwhile;
+mod witness;
 
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ impl Fixture {
 }
 
 /// Goes through a whole bucket.
-async fn carry_out(store: &ObjectStore) -> martlet_protocol::Result<Carried> {
+async fn carry_out(store: &dyn ObjectExpiry) -> martlet_protocol::Result<Carried> {
     let mut sum = Carried::default();
     for shard in (0..SHARDS).map(Shard) {
         let mut after = None;

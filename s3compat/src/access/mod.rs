@@ -21,6 +21,7 @@
 //! * Deny wins, then Allow, then what lists grant; nothing else opens anything.
 
 mod acl;
+mod acl_use;
 mod action;
 mod condition;
 mod context;
@@ -40,6 +41,7 @@ mod trust;
 use std::borrow::Cow;
 
 pub(crate) use acl::{Acl, GRANTS_MAX, Grant, Grantee, Permission};
+pub(crate) use acl_use::AclUse;
 pub(crate) use action::{Action, Scope};
 pub(crate) use context::Context;
 pub(crate) use grants::Granted;

@@ -21,6 +21,9 @@ use crate::sts::Sessions;
 /// Where a session's token stands.
 const TOKEN: &str = "x-amz-security-token";
 
+/// The region that buckets are in unless the door is told of another. S3 writes it as none at all.
+pub const UNNAMED_REGION: &str = "us-east-1";
+
 /// What counts as authentic.
 #[derive(Clone, Debug)]
 pub struct AuthConfig {
@@ -32,7 +35,7 @@ pub struct AuthConfig {
 
 impl Default for AuthConfig {
     fn default() -> Self {
-        Self { regions: vec!["us-east-1".to_owned()], allow_v2: true }
+        Self { regions: vec![UNNAMED_REGION.to_owned()], allow_v2: true }
     }
 }
 

@@ -29,7 +29,7 @@ mod v2;
 mod v4;
 mod who;
 
-pub use authenticator::{AuthConfig, Authenticated, Authenticator, Caller, Head};
+pub use authenticator::{AuthConfig, Authenticated, Authenticator, Caller, Head, UNNAMED_REGION};
 pub(crate) use authenticator::{Mechanism, single_header};
 pub use date::Timestamp;
 pub use keys::{Credential, Keys, Secret, SigningKey};

@@ -1,5 +1,6 @@
 //! What a signature is good for: a key, on a day, in a region, at a service.
 
+use super::authenticator::UNNAMED_REGION;
 use super::date::Timestamp;
 use super::refusal::{Code, Refusal};
 
@@ -73,7 +74,7 @@ impl<'a> Scope<'a> {
             )));
         }
         if !regions.iter().any(|region| region == self.region) {
-            let expected = regions.first().map_or("us-east-1", String::as_str);
+            let expected = regions.first().map_or(UNNAMED_REGION, String::as_str);
             let what = format!("the region '{}' is wrong; expecting '{expected}'", self.region);
             return Err(place.malformed(&what).with_detail("Region", expected));
         }

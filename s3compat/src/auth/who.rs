@@ -86,6 +86,11 @@ impl Who {
         self.account == self.user
     }
 
+    /// What S3 tells others of it: an account's canonical id, a user's ARN.
+    pub(crate) fn wire_id(&self) -> String {
+        if self.is_account() { self.canonical_id.to_string() } else { self.arn() }
+    }
+
     /// Its ARN; a session's is its role's.
     pub(crate) fn arn(&self) -> String {
         let Self { account, user, session, .. } = self;

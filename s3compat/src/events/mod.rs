@@ -1,12 +1,14 @@
 //! Events: what happens to objects, who wants to hear of it, and what they are told.
 //!
 //! ```text
-//! operation ─▶ Happened ─▶ rules of the bucket ─▶ record ─▶ Outlet ─▶ targets
+//! operation ─▶ Happened ─┬▶ rules of the bucket ─▶ record ─▶ Outlet ─▶ targets
+//! lifecycle ─▶ Expired ──┘
 //! ```
 //!
 //! * [`name`]: what S3 calls events, and what rules may call them.
 //! * [`rules`]: who hears of what, as a bucket keeps it.
 //! * [`record`]: an event as S3 writes it.
+//! * [`expired`]: what a bucket's lifecycle took.
 //!
 //! Invariants:
 //! * An event is told after what it tells of has been decided, and never before.
@@ -15,6 +17,7 @@
 //! * Requests to buckets without rules look at the settings that they have loaded anyway, and at
 //!   nothing else.
 
+mod expired;
 mod name;
 mod record;
 mod rules;
@@ -22,14 +25,18 @@ mod rules;
 use std::fmt;
 
 use bytes::Bytes;
-use martlet_protocol::Stamp;
+use martlet_protocol::entry::Bucket;
+use martlet_protocol::{Setting, Stamp};
 use martlet_proxy::{Deleted, Written};
 
+pub use expired::ExpiryEvents;
 pub(crate) use name::{Event, is_known};
-pub(crate) use record::{About, message, test_message};
+use record::message;
+pub(crate) use record::{About, test_message};
 pub(crate) use rules::{Clash, Kind, Rule, Rules};
 
 use crate::attributes::wire_version;
+use crate::ops::target_of;
 
 /// Where messages go: to targets that the process was told of, each under a name.
 pub trait Outlet: fmt::Debug + Send + Sync {
@@ -91,6 +98,25 @@ impl Happening {
             version: deleted.version.map(|version| version.to_string()),
             stamp: Some(stamp),
         })
+    }
+}
+
+/// Tells those who, by the bucket's rules, want to hear of what happened.
+pub(crate) fn tell(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, all: &[Happening]) {
+    let Some(document) = bucket.settings.get(Setting::Notification) else { return };
+    if all.is_empty() {
+        return;
+    }
+    let Some(rules) = Rules::of(document) else {
+        tracing::error!(bucket = about.bucket, "the notification rules of a bucket can't be read");
+        return;
+    };
+    for happening in all {
+        for rule in rules.meaning(happening.event, &happening.key) {
+            if let Some(target) = target_of(&rule.arn) {
+                outlet.offer(target, message(about, happening, &rule.id));
+            }
+        }
     }
 }
 

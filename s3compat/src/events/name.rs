@@ -24,12 +24,16 @@ pub(crate) enum Event {
     TaggingDelete,
     /// It has another access control list.
     AclPut,
+    /// A rule of the bucket removed an object, a version or a delete marker.
+    Expired,
+    /// A rule of the bucket put a delete marker in front of an object.
+    ExpiredByMarker,
 }
 
 impl Event {
     /// All of them.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Put,
         Self::Post,
         Self::Copy,
@@ -39,6 +43,8 @@ impl Event {
         Self::TaggingPut,
         Self::TaggingDelete,
         Self::AclPut,
+        Self::Expired,
+        Self::ExpiredByMarker,
     ];
 
     /// Its name in a record.
@@ -53,6 +59,20 @@ impl Event {
             Self::TaggingPut => "ObjectTagging:Put",
             Self::TaggingDelete => "ObjectTagging:Delete",
             Self::AclPut => "ObjectAcl:Put",
+            Self::Expired => "LifecycleExpiration:Delete",
+            Self::ExpiredByMarker => "LifecycleExpiration:DeleteMarkerCreated",
+        }
+    }
+
+    /// The version of the form that S3 writes its records in.
+    pub(super) const fn record_version(self) -> &'static str {
+        match self {
+            Self::TaggingPut
+            | Self::TaggingDelete
+            | Self::AclPut
+            | Self::Expired
+            | Self::ExpiredByMarker => "2.3",
+            _ => "2.1",
         }
     }
 }

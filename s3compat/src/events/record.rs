@@ -1,7 +1,5 @@
 //! An event as S3 writes it: a JSON document with one record.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -11,15 +9,13 @@ use time::macros::format_description;
 
 use super::Happening;
 
-/// The version of the records' form.
-const VERSION: &str = "2.1";
 const ISO: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 /// All of a key but what stands for itself; spaces become `+`.
 const ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/').remove(b' ');
 
-/// What all records of a request have in common.
+/// What all records of a request, or of what rules did to a key, have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     pub(crate) bucket: &'a str,
@@ -28,7 +24,8 @@ pub(crate) struct About<'a> {
     pub(crate) now_ms: u64,
     /// Who did it; none of nobody in particular.
     pub(crate) requester: Option<&'a str>,
-    pub(crate) source: Option<IpAddr>,
+    /// The address that it was done from, if that is known.
+    pub(crate) source: Option<&'a str>,
     pub(crate) request_id: &'a str,
     pub(crate) host_id: &'a str,
 }
@@ -54,14 +51,14 @@ pub(crate) fn test_message(about: &About<'_>) -> Bytes {
 
 fn record(about: &About<'_>, happening: &Happening, rule: &str) -> Value {
     json!({
-        "eventVersion": VERSION,
+        "eventVersion": happening.event.record_version(),
         "eventSource": "aws:s3",
         "awsRegion": about.region,
         "eventTime": iso(about.now_ms),
         "eventName": happening.event.name(),
         "userIdentity": { "principalId": about.requester.unwrap_or("ANONYMOUS") },
         "requestParameters": {
-            "sourceIPAddress": about.source.map(|ip| ip.to_string()).unwrap_or_default(),
+            "sourceIPAddress": about.source.unwrap_or_default(),
         },
         "responseElements": {
             "x-amz-request-id": about.request_id,
@@ -116,7 +113,7 @@ mod tests {
         region: "us-east-1",
         now_ms: 1_700_000_000_123,
         requester: Some("alice"),
-        source: Some(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)),
+        source: Some("127.0.0.1"),
         request_id: "00AB",
         host_id: "host==",
     };

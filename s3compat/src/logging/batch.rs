@@ -50,7 +50,7 @@ pub(crate) struct Source {
     pub(crate) day: Option<u64>,
 }
 
-/// A line on its way.
+/// A line on its way; with those of its keys, if its request deleted many.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) source: Source,
@@ -121,11 +121,11 @@ impl BucketLogs {
     }
 
     pub(crate) fn offer(&self, entry: Entry) {
-        let bytes = entry.line.len();
+        let (bytes, lines) = (entry.line.len(), lines_of(&entry.line));
         let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
         if queued + bytes > QUEUED_BYTES_MAX || self.queue.try_send(entry).is_err() {
             self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.fetch_add(lines, Ordering::Relaxed);
         }
     }
 }
@@ -165,7 +165,7 @@ impl Delivery {
         let Entry { source, line } = entry;
         self.queued_bytes.fetch_sub(line.len(), Ordering::Relaxed);
         if self.gathered_bytes + line.len() > GATHERED_BYTES_MAX {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.fetch_add(lines_of(&line), Ordering::Relaxed);
             return;
         }
         self.gathered_bytes += line.len() + 1;
@@ -179,7 +179,7 @@ impl Delivery {
         });
         batch.text.push_str(&line);
         batch.text.push('\n');
-        batch.lines += 1;
+        batch.lines += lines_of(&line);
     }
 
     async fn deliver(&mut self, is_due: impl Fn(&Batch) -> bool) {
@@ -228,6 +228,11 @@ impl Delivery {
         };
         self.store.put(&logging.target, &key, put).await.map(drop)
     }
+}
+
+/// How many lines stand in a text.
+fn lines_of(text: &str) -> u64 {
+    text.lines().count() as u64
 }
 
 async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {

@@ -17,7 +17,7 @@ use time::macros::format_description;
 
 use super::settings::moment;
 use crate::auth::{Identity, Mechanism};
-use crate::service::Tls;
+use crate::service::{Tls, TlsVersion};
 
 const TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
@@ -56,7 +56,27 @@ pub(crate) struct Facts<'a> {
     pub(crate) host_id: &'a str,
     pub(crate) host: Option<&'a str>,
     pub(crate) tls: Option<Tls>,
+    /// Whether a list let the request in.
+    pub(crate) by_acl: bool,
+    /// What became of each of many keys.
+    pub(crate) batch: &'a [BatchedKey],
 }
+
+/// What became of one of many keys that a request deletes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BatchedKey {
+    pub(crate) key: String,
+    pub(crate) version: Option<String>,
+    pub(crate) status: u16,
+    pub(crate) error: Option<String>,
+}
+
+/// The same of all of them, among the extensions of a reply.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batched(pub(crate) Vec<BatchedKey>);
+
+/// What S3 calls the deletion of one of many keys.
+const BATCH_DELETE: &str = "BATCH.DELETE.OBJECT";
 
 /// A line that only lacks how much was sent, and how long that took.
 #[derive(Clone, Debug)]
@@ -64,20 +84,14 @@ pub(crate) struct Line {
     head: String,
     object_size: Option<u64>,
     tail: String,
+    /// Lines of their own, each behind the end of the one before.
+    batch: String,
 }
 
 impl Line {
     pub(crate) fn new(facts: &Facts<'_>) -> Self {
         let mut head = Writer(String::with_capacity(256));
-        head.bare(facts.bucket_owner);
-        head.bare(facts.bucket);
-        let time = moment(facts.time_ms).format(TIME).unwrap_or_default();
-        head.plain(format_args!("[{time}]"));
-        head.known(facts.ip.map(|ip| ip.to_canonical()));
-        head.bare(requester(facts.asker).as_deref());
-        head.bare(Some(facts.request_id));
-        head.bare(Some(facts.operation));
-        head.bare(facts.key);
+        head.beginning(facts, facts.operation, facts.key);
         head.quoted(Some(facts.request));
         head.plain(facts.status);
         head.bare(facts.error);
@@ -85,37 +99,73 @@ impl Line {
         tail.plain(facts.turn_around_ms);
         tail.quoted(facts.referer);
         tail.quoted(facts.agent);
-        tail.bare(facts.version);
-        tail.bare(Some(facts.host_id));
-        let (signature, kind) = authentication(facts.asker);
-        tail.bare(signature);
-        tail.bare(None);
-        tail.bare(kind);
-        tail.bare(facts.host);
-        tail.bare(facts.tls.map(|tls| match tls {
-            Tls::V1_2 => "TLSv1.2",
-            Tls::V1_3 => "TLSv1.3",
-        }));
-        tail.bare(None);
-        tail.bare(None);
-        Self { head: head.0, object_size: facts.object_size, tail: tail.0 }
+        tail.end(facts, facts.version);
+        let batch = facts.batch.iter().fold(String::new(), |lines, key| {
+            let Writer(line) = line_of_key(facts, key);
+            lines + "\n" + &line
+        });
+        Self { head: head.0, object_size: facts.object_size, tail: tail.0, batch }
     }
 
-    /// The line of a reply of which so much was sent within that time.
+    /// The line of a reply of which so much was sent within that time, and those of its keys.
     pub(crate) fn finish(&self, sent_bytes: u64, total_ms: u64) -> String {
         let mut line = Writer(self.head.clone());
         line.known((sent_bytes > 0).then_some(sent_bytes));
         line.known(self.object_size);
         line.plain(total_ms);
         line.plain(&self.tail);
-        line.0
+        line.0 + &self.batch
     }
+}
+
+/// A line about one of many keys: it says nothing of what is the request's alone.
+fn line_of_key(facts: &Facts<'_>, key: &BatchedKey) -> Writer {
+    let mut line = Writer(String::with_capacity(256));
+    line.beginning(facts, BATCH_DELETE, Some(&key.key));
+    line.bare(None);
+    line.plain(key.status);
+    line.bare(key.error.as_deref());
+    // Bytes sent, the object's size, both times, and what clients say of themselves.
+    (0..6).for_each(|_| line.bare(None));
+    line.end(facts, key.version.as_deref());
+    line
 }
 
 /// Fields with a space between them.
 struct Writer(String);
 
 impl Writer {
+    /// From the bucket's owner to the key.
+    fn beginning(&mut self, facts: &Facts<'_>, operation: &str, key: Option<&str>) {
+        self.bare(facts.bucket_owner);
+        self.bare(facts.bucket);
+        let time = moment(facts.time_ms).format(TIME).unwrap_or_default();
+        self.plain(format_args!("[{time}]"));
+        self.known(facts.ip.map(|ip| ip.to_canonical()));
+        self.bare(requester(facts.asker).as_deref());
+        self.bare(Some(facts.request_id));
+        self.bare(Some(operation));
+        self.bare(key);
+    }
+
+    /// From the version to the list.
+    fn end(&mut self, facts: &Facts<'_>, version: Option<&str>) {
+        self.bare(version);
+        self.bare(Some(facts.host_id));
+        let (signature, kind) = authentication(facts.asker);
+        self.bare(signature);
+        self.bare(facts.tls.and_then(|tls| tls.cipher));
+        self.bare(kind);
+        self.bare(facts.host);
+        self.bare(facts.tls.map(|tls| match tls.version {
+            TlsVersion::V1_2 => "TLSv1.2",
+            TlsVersion::V1_3 => "TLSv1.3",
+        }));
+        // There are no access points.
+        self.bare(None);
+        self.bare(facts.by_acl.then_some("Yes"));
+    }
+
     fn plain(&mut self, field: impl std::fmt::Display) {
         let space = if self.0.is_empty() { "" } else { " " };
         write!(self.0, "{space}{field}").expect("a String takes all writes");
@@ -141,8 +191,7 @@ impl Writer {
 
 /// An account by its canonical id, a user of one by its ARN.
 fn requester(asker: Option<&Asker>) -> Option<String> {
-    let who = asker?.identity.who()?;
-    Some(if who.is_account() { who.canonical_id.to_string() } else { who.arn() })
+    Some(asker?.identity.who()?.wire_id())
 }
 
 /// The version of the signature, and where it was.
@@ -202,7 +251,8 @@ mod tests {
             agent: Some("say \"hi\"\r\nx"),
             version: Some("v1"),
             host: Some("localhost:9000"),
-            tls: Some(Tls::V1_3),
+            tls: Some(Tls { version: TlsVersion::V1_3, cipher: Some("TLS_AES_128_GCM_SHA256") }),
+            by_acl: true,
             ..facts()
         });
         let expected = [
@@ -226,14 +276,41 @@ mod tests {
             "v1",
             "host==",
             "SigV4",
-            "-",
+            "TLS_AES_128_GCM_SHA256",
             "AuthHeader",
             "localhost:9000",
             "TLSv1.3",
             "-",
-            "-",
+            "Yes",
         ];
         assert_eq!(fields(&line.finish(7, 5)), expected);
+    }
+
+    #[test]
+    fn each_of_many_keys_has_a_line_of_its_own() {
+        let key = |key: &str, status, error: Option<&str>| BatchedKey {
+            key: key.to_owned(),
+            version: error.is_none().then(|| "v1".to_owned()),
+            status,
+            error: error.map(str::to_owned),
+        };
+        let batch = [key("a\nb", 204, None), key("c", 403, Some("AccessDenied"))];
+        let facts = Facts {
+            operation: "REST.POST.MULTI_OBJECT_DELETE",
+            agent: Some("x"),
+            host: Some("h"),
+            batch: &batch,
+            ..facts()
+        };
+        let lines = Line::new(&facts).finish(9, 1);
+        let [request, first, second] =
+            lines.lines().map(fields).collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!((&*request[6], &*request[7]), ("REST.POST.MULTI_OBJECT_DELETE", "-"));
+        assert_eq!(first[..6], request[..6]);
+        assert_eq!(first[6..11], ["BATCH.DELETE.OBJECT", "a%0Ab", "-", "204", "-"]);
+        assert_eq!(second[6..11], ["BATCH.DELETE.OBJECT", "c", "-", "403", "AccessDenied"]);
+        assert_eq!(first[11..19], ["-", "-", "-", "-", "-", "-", "v1", "host=="]);
+        assert_eq!((first.len(), &first[18..], &second[17]), (26, &request[18..], &"-".to_owned()));
     }
 
     #[test]

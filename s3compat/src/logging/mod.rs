@@ -23,12 +23,13 @@ use std::fmt;
 
 pub use batch::{BucketLogs, Delivery, DeliveryOptions};
 pub(crate) use batch::{Entry, Source};
-pub(crate) use line::{Asker, Facts, Line};
+pub(crate) use line::{Asker, Batched, BatchedKey, Facts, Line};
 pub(crate) use noun::name as operation_name;
 pub(crate) use settings::{KeyFormat, Logging};
 
 /// Takes a line for each request, whatever bucket it is about.
 pub trait AccessLog: fmt::Debug + Send + Sync {
-    /// Takes a line, without its end. It returns at once; what can not be taken is lost.
+    /// Takes a line, without its end; behind that of a request that deletes many keys come theirs, a line
+    /// each. It returns at once; what can not be taken is lost.
     fn offer(&self, line: String);
 }

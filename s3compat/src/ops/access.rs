@@ -22,7 +22,7 @@ use super::rights::Rights;
 use super::session;
 use super::standing::Standing;
 use super::versions::version;
-use crate::access::{Action, Case, Context, Question, Requester, Scope, Verdict, actions};
+use crate::access::{AclUse, Action, Case, Context, Question, Requester, Scope, Verdict, actions};
 use crate::auth::{Identity, Query, Who};
 use crate::door::Operation;
 use crate::errors::s3_error;
@@ -71,7 +71,8 @@ impl S3Access for ByPolicy {
         let expected = |name| Expected::of(context.headers(), name);
         let of_source = expected(EXPECTED_SOURCE_OWNER);
         expected(EXPECTED_OWNER).check(&requester, &found.owner)?;
-        let standing = Standing::of(&requester, &bucket, &found);
+        let acl_use = context.extensions_mut().get::<AclUse>().cloned().unwrap_or_default();
+        let standing = Standing::of(&requester, &bucket, &found).noting(acl_use);
         if standing.is_shut_out() {
             return Err(denied());
         }

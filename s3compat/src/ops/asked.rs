@@ -132,7 +132,7 @@ pub(crate) fn add_extensions(context: &mut Context, extensions: &Extensions) {
     let tls = extensions.get::<Tls>();
     context.add("aws:SecureTransport", tls.is_some().to_string());
     if let Some(tls) = tls {
-        context.add("s3:TlsVersion", tls.version());
+        context.add("s3:TlsVersion", tls.version.number());
     }
     if extensions.get::<&'static Operation>().is_some_and(|row| row.name == "PostObject") {
         context.add("s3:authType", "POST");
@@ -172,6 +172,7 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
+    use crate::service::TlsVersion;
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &'static str)| {
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(part, expected);
         part = Context::default();
         extensions = Extensions::new();
-        extensions.insert(Tls::V1_2);
+        extensions.insert(Tls { version: TlsVersion::V1_2, cipher: None });
         add_extensions(&mut part, &extensions);
         let secure =
             Context::default().with("aws:SecureTransport", "true").with("s3:TlsVersion", "1.2");

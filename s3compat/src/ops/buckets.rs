@@ -17,6 +17,7 @@ use super::ownership::check_ownership;
 use super::settings::to_document;
 use super::{Operations, lenient, owner};
 use crate::attributes::wire_time;
+use crate::auth::UNNAMED_REGION;
 use crate::consistency::one;
 use crate::errors::s3_error;
 
@@ -26,8 +27,6 @@ pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet
 const BUCKETS_MAX: usize = 10_000;
 /// What tokens of ListBuckets are for: no bucket has an empty name.
 const TOKEN_SCOPE: &str = "";
-/// The region that S3 writes as none at all.
-pub(crate) const UNNAMED_REGION: &str = "us-east-1";
 
 /// A bucket's name may be the name of a host, so none of its labels begins or ends with a hyphen. At the
 /// name's own ends there is none anyway.

@@ -1,6 +1,7 @@
 //! DeleteObject and DeleteObjects.
 
 use futures::StreamExt;
+use http::StatusCode;
 use martlet_protocol::limits::{KEY_BYTES_MAX, LIST_KEYS_MAX};
 use martlet_protocol::lock::Bypass;
 use martlet_proxy::{DeleteConditions, Deleted, ETagCondition, ObjectName};
@@ -19,6 +20,7 @@ use super::{Operations, lenient};
 use crate::attributes::stamp_headers;
 use crate::errors::s3_error;
 use crate::events::{Happened, Happening};
+use crate::logging::{Batched, BatchedKey};
 
 /// Deletes of one request under way at a time: enough to share syncs, few enough to share the
 /// node with others.
@@ -81,12 +83,13 @@ impl Operations {
             .map(|object| self.delete_named((rights, bypass, judging), &bucket, object))
             .buffered(CONCURRENT_DELETES);
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-        let mut happened = Happened::default();
+        let (mut happened, mut batched) = (Happened::default(), Batched::default());
         while let Some((object, outcome)) = outcomes.next().await {
             if let Ok(outcome) = &outcome {
                 let is_named = object.version_id.is_some();
                 happened.0.extend(Happening::deleted(&object.key, is_named, outcome));
             }
+            batched.0.push(batched_key(&object, &outcome));
             match outcome {
                 Ok(_) if quiet => {}
                 Ok(outcome) => deleted.push(wire_deleted(object, &outcome)),
@@ -104,6 +107,7 @@ impl Operations {
             request_charged: None,
         });
         response.extensions.insert(happened);
+        response.extensions.insert(batched);
         Ok(response)
     }
 
@@ -147,6 +151,24 @@ impl Operations {
             }
         };
         deleted.map_err(s3_error)
+    }
+}
+
+/// What the log says of one of many keys.
+fn batched_key(object: &ObjectIdentifier, outcome: &S3Result<Deleted>) -> BatchedKey {
+    let (status, error) = match outcome {
+        Ok(_) => (StatusCode::NO_CONTENT, None),
+        Err(error) => (
+            error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+            Some(error.code().as_str().to_owned()),
+        ),
+    };
+    let made = outcome.as_ref().ok().and_then(|deleted| deleted.version);
+    BatchedKey {
+        key: object.key.clone(),
+        version: made.map(|version| version.to_string()).or_else(|| object.version_id.clone()),
+        status: status.as_u16(),
+        error,
     }
 }
 

@@ -27,9 +27,16 @@ impl Guard for ByList {
         let Self { requester, standing, wanted } = self;
         match list_of(&object.attributes.marks, &standing.owner) {
             None => requester.owns(&standing.owner),
-            Some(acl) => wanted
-                .iter()
-                .all(|wanted| acl.allows(requester, *wanted, standing.control.ignores_public)),
+            Some(acl) => {
+                let ignores_public = standing.control.ignores_public;
+                let admits =
+                    wanted.iter().all(|wanted| acl.allows(requester, *wanted, ignores_public));
+                let is_its_own = requester.owns(&standing.owner) && requester.owns(&acl.owner);
+                if admits && !is_its_own {
+                    standing.acl_use.note();
+                }
+                admits
+            }
         }
     }
 }

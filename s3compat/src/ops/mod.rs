@@ -16,6 +16,7 @@ mod delete;
 mod encoding;
 mod encryption;
 mod guard;
+mod initiator;
 mod lifecycle;
 mod list;
 mod lock;
@@ -46,7 +47,6 @@ use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
 
 pub(crate) use access::{ByPolicy, NoSecrets};
 pub(crate) use asked::{add_extensions, add_requester, add_time};
-pub(crate) use buckets::UNNAMED_REGION;
 pub(crate) use cors::SetRules;
 pub(crate) use logging::{mark_log, may_deliver};
 pub(crate) use notification::{Announced, Targets, target_of};

@@ -14,6 +14,7 @@ use s3s::dto::{
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::encoding::path_of;
+use super::initiator::mark_initiator;
 use super::rights::Rights;
 use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
@@ -37,6 +38,7 @@ impl Operations {
         lock::from_request(&request.headers)?.write(&mut attributes.marks);
         let rights = Rights::find(&request.extensions)?;
         self.mark_owner(rights, &request.headers, &mut attributes.marks).await?;
+        mark_initiator(&mut attributes.marks, rights);
         let new = NewUpload { attributes, checksum: checksum.or(Some(checksums::DEFAULT)) };
         let upload =
             self.store.create_upload(&input.bucket, &input.key, new).await.map_err(s3_error)?;

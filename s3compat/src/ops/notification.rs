@@ -10,7 +10,7 @@ use std::sync::Arc;
 use martlet_protocol::Setting;
 use martlet_protocol::id::random_bytes;
 use s3s::dto::{
-    FilterRule, FilterRuleName, GetBucketNotificationConfigurationInput,
+    Event, FilterRule, FilterRuleName, GetBucketNotificationConfigurationInput,
     GetBucketNotificationConfigurationOutput, LambdaFunctionConfiguration,
     NotificationConfiguration, NotificationConfigurationFilter,
     PutBucketNotificationConfigurationInput, PutBucketNotificationConfigurationOutput,
@@ -111,31 +111,29 @@ struct Given {
     filter: Option<NotificationConfigurationFilter>,
 }
 
+/// What rules of all kinds have: an id, events, and keys.
+type Common = (Option<String>, Vec<Event>, Option<NotificationConfigurationFilter>);
+
+impl Given {
+    fn new(kind: Kind, arn: String, (id, events, filter): Common) -> Self {
+        let events = events.into_iter().map(String::from).collect();
+        Self { kind, id, arn, events, filter }
+    }
+}
+
 fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> {
     if given.event_bridge_configuration.is_some() {
         return Err(s3_error!(NotImplemented, "There is no event bridge to deliver to"));
     }
-    let topics = given.topic_configurations.unwrap_or_default().into_iter().map(|it| Given {
-        kind: Kind::Topic,
-        id: it.id,
-        arn: it.topic_arn,
-        events: it.events.into_iter().map(String::from).collect(),
-        filter: it.filter,
-    });
-    let queues = given.queue_configurations.unwrap_or_default().into_iter().map(|it| Given {
-        kind: Kind::Queue,
-        id: it.id,
-        arn: it.queue_arn,
-        events: it.events.into_iter().map(String::from).collect(),
-        filter: it.filter,
-    });
-    let functions = given.lambda_function_configurations.unwrap_or_default();
-    let functions = functions.into_iter().map(|it| Given {
-        kind: Kind::Function,
-        id: it.id,
-        arn: it.lambda_function_arn,
-        events: it.events.into_iter().map(String::from).collect(),
-        filter: it.filter,
+    let topics = given.topic_configurations.unwrap_or_default().into_iter();
+    let topics =
+        topics.map(|it| Given::new(Kind::Topic, it.topic_arn, (it.id, it.events, it.filter)));
+    let queues = given.queue_configurations.unwrap_or_default().into_iter();
+    let queues =
+        queues.map(|it| Given::new(Kind::Queue, it.queue_arn, (it.id, it.events, it.filter)));
+    let functions = given.lambda_function_configurations.unwrap_or_default().into_iter();
+    let functions = functions.map(|it| {
+        Given::new(Kind::Function, it.lambda_function_arn, (it.id, it.events, it.filter))
     });
     let rules: Vec<Rule> = topics
         .chain(queues)

@@ -6,12 +6,13 @@ use martlet_protocol::entry::{
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{CopyPart, ObjectName, ReadConditions, Selection, Session};
 use s3s::dto::{
-    CopyPartResult, Initiator, ListPartsInput, ListPartsOutput, Part, UploadPartCopyInput,
+    CopyPartResult, ListPartsInput, ListPartsOutput, Part, UploadPartCopyInput,
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::copy::copy_source;
+use super::initiator::initiator_of;
 use super::multipart::{part_number, upload_id};
 use super::rights::Rights;
 use super::write::incoming;
@@ -105,10 +106,7 @@ impl Operations {
             upload_id: Some(input.upload_id),
             checksum_algorithm: checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
             checksum_type: checksum.map(|(_, kind)| wire_kind(kind)),
-            initiator: Some(Initiator {
-                id: owner.id.clone(),
-                display_name: owner.display_name.clone(),
-            }),
+            initiator: Some(initiator_of(&page.upload.marks, &owner)),
             owner: Some(owner),
             is_truncated: Some(page.truncated),
             max_parts: Some(wire_count(limit)),

@@ -133,7 +133,9 @@ impl Rights {
         };
         let found = self.store.bucket(bucket).await.map_err(s3_error)?;
         self.source_owner.check(&self.requester, &found.owner)?;
-        let standing = Arc::new(Standing::of(&self.requester, bucket, &found));
+        let standing = Arc::new(
+            Standing::of(&self.requester, bucket, &found).noting(self.standing.acl_use.clone()),
+        );
         let open = self.undecided(&standing, &[read], Some(name)).await?;
         let guard = self.guard_of(&standing, &open);
         if !self.may(&standing, &[Action::ListBucket], None).await?

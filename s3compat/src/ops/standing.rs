@@ -12,7 +12,9 @@ use martlet_protocol::entry::Bucket;
 
 use super::acl::{Control, Ownership};
 use super::policy::is_restricted;
-use crate::access::{Acl, Action, Granted, Permission, Policy, Question, Requester, Verdict};
+use crate::access::{
+    Acl, AclUse, Action, Granted, Permission, Policy, Question, Requester, Verdict,
+};
 
 /// Whether something may be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +47,8 @@ pub(crate) struct Standing {
     /// None where the bucket is its owner's alone.
     acl: Option<Acl>,
     pub(super) control: Control,
+    /// Whether a list was needed.
+    pub(super) acl_use: AclUse,
 }
 
 impl Standing {
@@ -72,7 +76,13 @@ impl Standing {
             is_unreadable,
             acl: document.map(|document| Acl::decode(document, &bucket.owner)),
             control,
+            acl_use: AclUse::default(),
         }
+    }
+
+    /// The same, which notes there whether a list was needed.
+    pub(super) fn noting(self, acl_use: AclUse) -> Self {
+        Self { acl_use, ..self }
     }
 
     /// Whether it may do everything, whatever a request says, but for what is the object's to say.
@@ -124,7 +134,7 @@ impl Standing {
             _ if is_silent && !self.is_owner => Answer::No,
             Verdict::Allow => Answer::Yes,
             Verdict::Undecided if is_silent => Answer::No,
-            Verdict::Undecided => self.grants(question.requester, question.action),
+            Verdict::Undecided => self.by_lists(question.requester, question.action),
         }
     }
 
@@ -136,11 +146,20 @@ impl Standing {
             && question.action == Action::PutObjectTagging
             && question.requester.own_verdict(question).is_none()
             && self.judge(question) == Verdict::Undecided;
-        if is_open { self.grants(question.requester, Action::PutObject) } else { Answer::No }
+        if is_open { self.by_lists(question.requester, Action::PutObject) } else { Answer::No }
     }
 
     fn judge(&self, question: &Question<'_>) -> Verdict {
         self.policy.as_ref().map_or(Verdict::Undecided, |one| one.judge(question))
+    }
+
+    /// What the lists say where nothing else has decided. Owners need none.
+    fn by_lists(&self, requester: &Requester, action: Action) -> Answer {
+        let answer = self.grants(requester, action);
+        if answer == Answer::Yes && !self.is_owner {
+            self.acl_use.note();
+        }
+        answer
     }
 
     /// What the lists say.

@@ -4,12 +4,12 @@ use martlet_protocol::UploadId;
 use martlet_protocol::limits::LIST_KEYS_MAX;
 use martlet_proxy::{ListUploads, UploadInfo, UploadPage};
 use s3s::dto::{
-    CommonPrefix, Initiator, ListMultipartUploadsInput, ListMultipartUploadsOutput,
-    MultipartUpload, Owner,
+    CommonPrefix, ListMultipartUploadsInput, ListMultipartUploadsOutput, MultipartUpload, Owner,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::encoding::Encoding;
+use super::initiator::initiator_of;
 use super::{Operations, limit, wire_count};
 use crate::attributes::{wire_class, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
@@ -88,10 +88,7 @@ fn wire_upload(upload: UploadInfo, encoding: Encoding, owner: Owner) -> Multipar
         checksum_algorithm: upload.checksum.map(|(algorithm, _)| wire_algorithm(algorithm)),
         checksum_type: upload.checksum.map(|(_, kind)| wire_kind(kind)),
         initiated: Some(wire_time(upload.initiated_ms)),
-        initiator: Some(Initiator {
-            id: owner.id.clone(),
-            display_name: owner.display_name.clone(),
-        }),
+        initiator: Some(initiator_of(&upload.marks, &owner)),
         key: Some(encoding.write(upload.key)),
         owner: Some(owner),
         storage_class: Some(wire_class(upload.storage_class.as_deref()).into()),

@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::MissedTickBehavior;
 
 use super::Counts;
+use super::aside::Aside;
 use super::queue_file::QueueFile;
 use super::spool::{Head, Tail, Waiting};
+use super::tries::{Limits, Tries, Trouble};
 use super::webhook::Webhook;
 
 /// Messages that share a sync.
@@ -18,6 +21,8 @@ const BATCH_MAX: usize = 1024;
 /// Between the first two attempts; later ones have more and more time between them.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// Between two looks for messages that are to be sent again.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Where messages are carried to.
 #[derive(Debug)]
@@ -28,7 +33,7 @@ pub(super) enum Destination {
 
 impl Destination {
     /// Delivers some of the first of these; how many were acknowledged.
-    async fn deliver(&self, messages: &[Waiting]) -> Result<usize, String> {
+    async fn deliver(&self, messages: &[Waiting]) -> Result<usize, Trouble> {
         match self {
             Self::Webhook(webhook) => {
                 let first = messages.first().map(|it| it.message.clone()).unwrap_or_default();
@@ -38,10 +43,16 @@ impl Destination {
                 let file = file.clone();
                 let batch: Vec<Bytes> = messages.iter().map(|it| it.message.clone()).collect();
                 let appended = off_thread((), move |()| file.append(&batch)).await;
-                appended.1.map(|()| messages.len()).map_err(|error| error.to_string())
+                appended.1.map(|()| messages.len()).map_err(away)
             }
         }
     }
+}
+
+/// No message is to blame for what a disk does.
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
+fn away(error: io::Error) -> Trouble {
+    Trouble::Away(error.to_string())
 }
 
 /// Does what waits for a disk elsewhere; what it is done with comes back.
@@ -65,6 +76,7 @@ async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
 pub(super) struct Keeper {
     pub(super) tail: Tail,
     pub(super) queue: mpsc::Receiver<Bytes>,
+    pub(super) aside: Arc<Aside>,
     pub(super) counts: Arc<Counts>,
     pub(super) written: Arc<Notify>,
 }
@@ -72,10 +84,16 @@ pub(super) struct Keeper {
 impl Keeper {
     /// Until `stopped`, and then what is there already.
     pub(super) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut batch = Vec::new();
             tokio::select! {
                 taken = self.queue.recv_many(&mut batch, BATCH_MAX) => if taken == 0 { return },
+                _ = look.tick() => {
+                    self = self.take_back().await;
+                    continue;
+                }
                 () = told_to_stop(&mut stopped) => break,
             }
             self = self.keep(batch).await;
@@ -85,6 +103,25 @@ impl Keeper {
         while self.queue.recv_many(&mut rest, BATCH_MAX).await > 0 {
             self = self.keep(std::mem::take(&mut rest)).await;
         }
+    }
+
+    /// Takes up what an operator wants to be sent again.
+    async fn take_back(mut self) -> Self {
+        let aside = self.aside.clone();
+        let (tail, taken) = off_thread(self.tail, move |tail| aside.take_back(tail)).await;
+        self.tail = tail;
+        match taken {
+            Ok(0) => {}
+            Ok(messages) => {
+                tracing::info!(messages, "events that were put aside are sent again");
+                self.written.notify_one();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "events that were put aside can't be sent again");
+                self.tail.begin_another();
+            }
+        }
+        self
     }
 
     async fn keep(mut self, batch: Vec<Bytes>) -> Self {
@@ -106,8 +143,27 @@ pub(super) struct Carrier {
     pub(super) name: String,
     pub(super) head: Head,
     pub(super) destination: Destination,
+    pub(super) aside: Arc<Aside>,
+    pub(super) limits: Limits,
     pub(super) counts: Arc<Counts>,
     pub(super) written: Arc<Notify>,
+    pub(super) plight: Plight,
+}
+
+/// How it goes with the message at the head.
+#[derive(Debug)]
+pub(super) struct Plight {
+    tries: Tries,
+    pause: Duration,
+    is_failing: bool,
+    /// There was no room to put it aside.
+    is_stuck: bool,
+}
+
+impl Default for Plight {
+    fn default() -> Self {
+        Self { tries: Tries::default(), pause: PAUSE_MIN, is_failing: false, is_stuck: false }
+    }
 }
 
 impl Carrier {
@@ -121,8 +177,6 @@ impl Carrier {
     }
 
     async fn carry(mut self) {
-        let mut pause = PAUSE_MIN;
-        let mut is_failing = false;
         loop {
             let (head, read) = off_thread(self.head, Head::read).await;
             self.head = head;
@@ -136,42 +190,84 @@ impl Carrier {
                     self = carrier;
                     outcome
                 }
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(away(error)),
             };
-            if let Err(error) = outcome {
-                self.counts.failures.fetch_add(1, Ordering::Relaxed);
-                if !is_failing {
-                    tracing::warn!(name = self.name, error, "events can't be delivered");
-                }
-                is_failing = true;
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
-            } else {
-                if is_failing {
-                    tracing::info!(name = self.name, "events are delivered again");
-                }
-                (pause, is_failing) = (PAUSE_MIN, false);
+            if let Err(trouble) = outcome {
+                self.suffer(&trouble).await;
             }
         }
     }
 
-    /// Delivers messages in their order, as far as they are acknowledged.
-    async fn deliver(mut self, mut messages: &[Waiting]) -> (Self, Result<(), String>) {
+    /// Delivers messages in their order, as far as they are acknowledged or given up.
+    async fn deliver(mut self, mut messages: &[Waiting]) -> (Self, Result<(), Trouble>) {
         while !messages.is_empty() {
             let count = match self.destination.deliver(messages).await {
-                Ok(count) => count,
-                Err(error) => return (self, Err(error)),
+                Ok(count) => {
+                    self.recover();
+                    self.counts.delivered.fetch_add(count as u64, Ordering::Relaxed);
+                    count
+                }
+                Err(trouble) => {
+                    self.plight.tries.count(&trouble);
+                    if !self.plight.tries.are_over(self.limits) {
+                        return (self, Err(trouble));
+                    }
+                    match self.give_up(&messages[0], &trouble).await {
+                        Ok(true) => 1,
+                        Ok(false) => return (self, Err(trouble)),
+                        Err(error) => return (self, Err(away(error))),
+                    }
+                }
             };
             let (done, rest) = messages.split_at(count);
             let done = done.to_vec();
             let (head, noted) = off_thread(self.head, move |head| head.acknowledge(&done)).await;
             self.head = head;
-            self.counts.delivered.fetch_add(count as u64, Ordering::Relaxed);
             if let Err(error) = noted {
-                return (self, Err(error.to_string()));
+                return (self, Err(away(error)));
             }
             messages = rest;
         }
         (self, Ok(()))
+    }
+
+    /// Puts a message aside; false where there is no room, and it stays.
+    async fn give_up(&mut self, message: &Waiting, trouble: &Trouble) -> io::Result<bool> {
+        let (aside, message) = (self.aside.clone(), message.message.clone());
+        let is_aside = off_thread((), move |()| aside.put(&message)).await.1?;
+        let (name, error, attempts) = (&self.name, trouble.reason(), self.plight.tries.attempts);
+        if is_aside {
+            self.counts.failures.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                name,
+                error,
+                attempts,
+                "an event is put aside: its target does not take it"
+            );
+            self.plight = Plight { is_failing: self.plight.is_failing, ..Plight::default() };
+        } else if !self.plight.is_stuck {
+            tracing::error!(name, error, "events wait: there is no room to put one aside");
+            self.plight.is_stuck = true;
+        }
+        Ok(is_aside)
+    }
+
+    /// Takes note of a failure, and waits before the next attempt.
+    async fn suffer(&mut self, trouble: &Trouble) {
+        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+        if !self.plight.is_failing {
+            let error = trouble.reason();
+            tracing::warn!(name = self.name, error, "events can't be delivered");
+        }
+        self.plight.is_failing = true;
+        tokio::time::sleep(self.plight.pause).await;
+        self.plight.pause = (self.plight.pause * 2).min(PAUSE_MAX);
+    }
+
+    fn recover(&mut self) {
+        if self.plight.is_failing {
+            tracing::info!(name = self.name, "events are delivered again");
+        }
+        self.plight = Plight::default();
     }
 }

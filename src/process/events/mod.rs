@@ -2,38 +2,50 @@
 //!
 //! ```text
 //! requests ─▶ queue (memory) ─▶ spool (data folder) ─▶ target
-//!               full: lost        full: lost           again until it is acknowledged
+//!               full: lost        full: lost           again until it is acknowledged,
+//!                                        ▲             or put aside
+//!                                        └─ by hand ────┘
 //! ```
 //!
-//! * [`mod@targets`]: which there are, as the process is told.
+//! * [`settings`], [`mod@targets`]: which there are, as the process is told.
 //! * [`spool`]: what was taken and not acknowledged yet, on disk.
-//! * [`webhook`], [`queue_file`]: the two kinds of target.
+//! * [`webhook`], [`queue_file`]: the two kinds of target; [`line`](mod@line): connections.
+//! * [`tries`], [`aside`]: how long a message is tried, and where it goes that a target does not take.
 //! * [`carrier`]: the tasks between them.
 //!
 //! Invariants:
 //! * What is in the spool is delivered at least once, in order, also after the process was started
-//!   again. A target that answers nothing holds up its own messages alone.
+//!   again; but for what a target that is there does not take, which is put aside and never dropped. A
+//!   target that answers nothing holds up its own messages alone.
 //! * What is on its way to the spool is lost if the process dies: no request waits for a disk here.
 //! * Memory and disk are bounded for each target. What is beyond that is counted as lost: the oldest
 //!   messages stay.
 
+mod aside;
 mod carrier;
+mod line;
 mod queue_file;
+mod settings;
 mod spool;
 mod targets;
+mod tries;
 mod webhook;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use martlet_s3compat::Outlet;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-pub(crate) use self::targets::{TargetSettings, check, targets};
+use self::aside::Aside;
+use self::carrier::{Carrier, Keeper, Plight};
+pub(crate) use self::settings::EventSettings;
 use super::folder::DataFolder;
 use super::metrics::TargetFigures;
 use crate::failure::Failure;
@@ -41,6 +53,8 @@ use crate::units::Size;
 
 /// Messages of a target between requests and its spool.
 const QUEUED_MAX: usize = 4096;
+/// Names of targets that are not known and that messages are counted for.
+const UNKNOWN_MAX: usize = 64;
 /// Where the spools are, in the data folder.
 const FOLDER: &str = "events";
 
@@ -54,6 +68,10 @@ struct Counts {
     failures: AtomicU64,
     /// Bytes in the spool.
     waiting_bytes: AtomicU64,
+    /// Messages that were put aside.
+    refused: AtomicU64,
+    /// Bytes of them that are there still.
+    refused_bytes: AtomicU64,
 }
 
 impl Counts {
@@ -67,9 +85,59 @@ struct Target {
     counts: Arc<Counts>,
 }
 
+/// Where tasks go, and what ends them.
+pub(crate) struct Running<'a> {
+    pub(crate) tasks: &'a mut JoinSet<()>,
+    pub(crate) stopped: &'a watch::Receiver<bool>,
+}
+
+impl Target {
+    /// Opens the spool in `place`, and starts what delivers from it.
+    fn open(
+        settings: &EventSettings,
+        name: &str,
+        place: &Path,
+        running: &mut Running<'_>,
+    ) -> Result<Self, Failure> {
+        let counts = Arc::new(Counts::default());
+        let Size(bytes_max) = settings.notification_spool;
+        let (tail, head) = spool::open(place, bytes_max, &counts).map_err(|error| {
+            Failure::refused(format!(
+                "the spool of the notification target \"{name}\" at {} can't be used: {error}",
+                place.display()
+            ))
+        })?;
+        let aside = Arc::new(Aside::new(place, bytes_max, &counts));
+        let (sender, queue) = mpsc::channel(QUEUED_MAX);
+        let written = Arc::new(tokio::sync::Notify::new());
+        let keeper = Keeper {
+            tail,
+            queue,
+            aside: aside.clone(),
+            counts: counts.clone(),
+            written: written.clone(),
+        };
+        let carrier = Carrier {
+            name: name.to_owned(),
+            head,
+            destination: settings.notifications[name].destination()?,
+            aside,
+            limits: settings.limits(),
+            counts: counts.clone(),
+            written,
+            plight: Plight::default(),
+        };
+        running.tasks.spawn(keeper.run(running.stopped.clone()));
+        running.tasks.spawn(carrier.run(running.stopped.clone()));
+        Ok(Self { queue: sender, counts })
+    }
+}
+
 /// All targets of a process.
 pub(crate) struct Events {
     targets: BTreeMap<String, Target>,
+    /// Messages for targets that rules name and the process was not told of.
+    unknown: Mutex<BTreeMap<String, u64>>,
 }
 
 impl fmt::Debug for Events {
@@ -81,38 +149,32 @@ impl fmt::Debug for Events {
 impl Events {
     /// Opens the spools of the targets, and starts what delivers from them, until `stopped`.
     pub(crate) fn open(
-        settings: &BTreeMap<String, TargetSettings>,
-        Size(spool_bytes_max): Size,
+        settings: &EventSettings,
         folder: &DataFolder,
-        (tasks, stopped): (&mut JoinSet<()>, &watch::Receiver<bool>),
+        running: &mut Running<'_>,
     ) -> Result<Self, Failure> {
         let mut targets = BTreeMap::new();
-        for (name, setting) in settings {
-            let counts = Arc::new(Counts::default());
+        for name in settings.notifications.keys() {
             let place = folder.join(FOLDER).join(name);
-            let unusable = |error: std::io::Error| {
-                Failure::refused(format!(
-                    "the spool of the notification target \"{name}\" at {} can't be used: {error}",
-                    place.display()
-                ))
-            };
-            let (tail, head) = spool::open(&place, spool_bytes_max, &counts).map_err(unusable)?;
-            let (sender, queue) = mpsc::channel(QUEUED_MAX);
-            let written = Arc::new(tokio::sync::Notify::new());
-            let keeper =
-                carrier::Keeper { tail, queue, counts: counts.clone(), written: written.clone() };
-            tasks.spawn(keeper.run(stopped.clone()));
-            let carrier = carrier::Carrier {
-                name: name.clone(),
-                head,
-                destination: setting.destination()?,
-                counts: counts.clone(),
-                written,
-            };
-            tasks.spawn(carrier.run(stopped.clone()));
-            targets.insert(name.clone(), Target { queue: sender, counts });
+            let target = Target::open(settings, name, &place, running)?;
+            targets.insert(name.clone(), target);
         }
-        Ok(Self { targets })
+        Ok(Self { targets, unknown: Mutex::default() })
+    }
+
+    /// Counts a message that is lost because nobody here knows its target: rules outlive settings, and
+    /// were accepted by a process that may have been told of other targets than this one.
+    fn lose_unknown(&self, name: &str) {
+        let mut unknown = self.unknown.lock();
+        if let Some(count) = unknown.get_mut(name) {
+            *count += 1;
+        } else if unknown.len() < UNKNOWN_MAX {
+            tracing::warn!(
+                name,
+                "rules name a notification target that this process is not told of"
+            );
+            unknown.insert(name.to_owned(), 1);
+        }
     }
 
     /// What became of the messages.
@@ -127,9 +189,17 @@ impl Events {
                 lost: read(&counts.lost),
                 failures: read(&counts.failures),
                 waiting_bytes: read(&counts.waiting_bytes),
+                refused: read(&counts.refused),
+                refused_bytes: read(&counts.refused_bytes),
             }
         };
-        self.targets.iter().map(figures).collect()
+        let unknown = self.unknown.lock();
+        let strangers = unknown.iter().map(|(name, lost)| TargetFigures {
+            name: name.clone(),
+            lost: *lost,
+            ..TargetFigures::default()
+        });
+        self.targets.iter().map(figures).chain(strangers).collect()
     }
 }
 
@@ -139,11 +209,7 @@ impl Outlet for Events {
     }
 
     fn offer(&self, name: &str, message: Bytes) {
-        // Rules outlive settings: a target may be gone.
-        let Some(target) = self.targets.get(name) else {
-            tracing::debug!(name, "an event is for a target that is not known any more");
-            return;
-        };
+        let Some(target) = self.targets.get(name) else { return self.lose_unknown(name) };
         match target.queue.try_send(message) {
             Ok(()) => {
                 target.counts.taken.fetch_add(1, Ordering::Relaxed);

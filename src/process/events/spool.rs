@@ -5,6 +5,8 @@
 //! events/NAME/position                     number of a file, space, bytes of it that are done with
 //! ```
 //!
+//! What a target did not take lies beside them (`aside`).
+//!
 //! Invariants:
 //! * Files are written at their end only, the one of the highest number, and by one process. Each
 //!   start begins another file, so that nothing follows a torn line but the next file.
@@ -116,15 +118,25 @@ fn checksum(message: &[u8]) -> String {
 }
 
 impl Tail {
+    /// Bytes that there is room for.
+    pub(super) fn room(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.counts.waiting_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that a message takes.
+    pub(super) fn bytes_of(message: &[u8]) -> u64 {
+        (CHECKSUM_CHARS + 1 + message.len() + 1) as u64
+    }
+
     /// Keeps messages; those that there is no room for are lost.
     pub(super) fn append(&mut self, messages: &[Bytes]) -> io::Result<()> {
         let mut lines = Vec::new();
-        let waiting = self.counts.waiting_bytes.load(Ordering::Relaxed);
+        let room = self.room();
         for message in messages {
-            let line_bytes = CHECKSUM_CHARS + 1 + message.len() + 1;
-            let is_full = waiting + (lines.len() + line_bytes) as u64 > self.bytes_max;
+            let line_bytes = Self::bytes_of(message);
+            let is_full = lines.len() as u64 + line_bytes > room;
             // A message with a line's end in it would be two.
-            if is_full || line_bytes as u64 > READ_BYTES || message.contains(&b'\n') {
+            if is_full || line_bytes > READ_BYTES || message.contains(&b'\n') {
                 self.counts.lose(1);
                 continue;
             }

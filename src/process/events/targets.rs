@@ -3,7 +3,9 @@
 //!
 //! ```toml
 //! [notifications.hook]
-//! webhook = "http://10.0.0.9:8080/events"
+//! webhook = "https://hooks.example/events"
+//! ca_file = "/etc/martlet/hooks-ca.pem"
+//! token_file = "/etc/martlet/hooks.token"
 //! [notifications.audit]
 //! queue_file = "/var/log/martlet/events.jsonl"
 //! ```
@@ -13,7 +15,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use hyper::Uri;
 use serde::{Deserialize, Deserializer};
 
 use super::carrier::Destination;
@@ -32,42 +33,42 @@ pub(crate) struct TargetSettings {
     webhook: Option<String>,
     /// Each is a line there.
     queue_file: Option<PathBuf>,
+    /// The authorities that a webhook's certificate must be by, in PEM; without them those that the system
+    /// trusts.
+    ca_file: Option<PathBuf>,
+    /// A file with the token that a webhook is shown.
+    token_file: Option<PathBuf>,
 }
 
 impl TargetSettings {
     fn of_text(text: &str) -> Self {
         if text.contains("://") {
-            Self { webhook: Some(text.to_owned()), queue_file: None }
+            Self { webhook: Some(text.to_owned()), ..Self::default() }
         } else {
-            Self { webhook: None, queue_file: Some(text.into()) }
+            Self { queue_file: Some(text.into()), ..Self::default() }
         }
     }
 
     /// What delivers there.
     pub(super) fn destination(&self) -> Result<Destination, Failure> {
         match (&self.webhook, &self.queue_file) {
-            (Some(url), None) => Ok(Destination::Webhook(Webhook::new(address(url)?))),
-            (None, Some(path)) => Ok(Destination::File(QueueFile::new(path.clone()))),
+            (Some(url), None) => {
+                let (ca_file, token_file) = (self.ca_file.as_deref(), self.token_file.as_deref());
+                Webhook::new(url, ca_file, token_file).map(Destination::Webhook)
+            }
+            (None, Some(path)) if self.ca_file.is_none() && self.token_file.is_none() => {
+                Ok(Destination::File(QueueFile::new(path.clone())))
+            }
             _ => Err(Failure::usage(
-                "a notification target takes either webhook = \"http://…\" or queue_file = \"…\"",
+                "a notification target takes either webhook = \"http://…\", with ca_file and token_file \
+                 where it needs them, or queue_file = \"…\"",
             )),
         }
     }
 }
 
-fn address(url: &str) -> Result<Uri, Failure> {
-    let address = url.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
-    let is_http = |uri: &Uri| uri.scheme_str() == Some("http");
-    address.filter(is_http).ok_or_else(|| {
-        Failure::usage(format!(
-            "the webhook \"{url}\" should be like http://host:port/path; https is not spoken: let a \
-             proxy on this machine add it"
-        ))
-    })
-}
-
 /// Reads the setting in either form.
-pub(crate) fn targets<'de, D: Deserializer<'de>>(
+pub(super) fn targets<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, TargetSettings>, D::Error> {
     #[derive(Deserialize)]
@@ -82,7 +83,7 @@ pub(crate) fn targets<'de, D: Deserializer<'de>>(
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             let read = |item: &str| {
                 let (name, place) = item.split_once('=').ok_or_else(|| {
-                    serde::de::Error::custom("write NAME=http://host/path or NAME=/path/to/file")
+                    serde::de::Error::custom("write NAME=https://host/path or NAME=/path/to/file")
                 })?;
                 Ok((name.trim().to_owned(), TargetSettings::of_text(place.trim())))
             };
@@ -92,7 +93,7 @@ pub(crate) fn targets<'de, D: Deserializer<'de>>(
 }
 
 /// Refuses what makes no sense.
-pub(crate) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Failure> {
+pub(super) fn check(targets: &BTreeMap<String, TargetSettings>) -> Result<(), Failure> {
     for (name, target) in targets {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {
@@ -145,9 +146,8 @@ mod tests {
             let read = told(file, None).and_then(|targets| check(&targets));
             read.unwrap_err().to_string()
         };
-        assert!(
-            refusal("[notifications.a]\nwebhook = 'https://h/'").contains("https is not spoken")
-        );
+        let file = "[notifications.a]\nqueue_file = '/f'\ntoken_file = '/t'";
+        assert!(refusal(file).contains("either webhook"));
         assert!(refusal("[notifications.a]\nwebhook = '/h'").contains("http://host:port"));
         assert!(refusal("[notifications.a]").contains("either webhook"));
         let both = "[notifications.a]\nwebhook = 'http://h/'\nqueue_file = '/f'";

@@ -20,11 +20,19 @@ struct Running {
 
 impl Running {
     fn start(place: &Path, settings: &str, room: u64) -> Self {
-        let table: BTreeMap<String, TargetSettings> = toml::from_str(settings).unwrap();
+        let settings = EventSettings {
+            notifications: toml::from_str(settings).unwrap(),
+            notification_spool: Size(room),
+            max_notification_attempts: 3,
+            max_notification_refusals: 2,
+        };
         let folder = DataFolder::open(place).unwrap();
         let mut tasks = JoinSet::new();
         let (stop, stopped) = watch::channel(false);
-        let events = Events::open(&table, Size(room), &folder, (&mut tasks, &stopped)).unwrap();
+        let events = {
+            let mut running = super::Running { tasks: &mut tasks, stopped: &stopped };
+            Events::open(&settings, &folder, &mut running).unwrap()
+        };
         Self { events, tasks, stop, _folder: folder }
     }
 
@@ -125,10 +133,74 @@ async fn what_nobody_takes_is_kept_up_to_the_room_there_is() {
     }
     until(|| running.events.figures()[0].lost == 15).await;
     assert_eq!(running.events.figures()[0].waiting_bytes, 100);
+    until(|| running.events.figures()[0].failures > 3).await;
+    assert_eq!(running.events.figures()[0].refused, 0, "nothing was sent to anybody");
     running.stop().await;
     let listener = TcpListener::bind(port).await.unwrap();
     let running = Running::start(place.path(), &settings, 100);
     let bodies = tokio::time::timeout(PATIENCE, answer(listener, &[200; 5])).await.unwrap();
     assert_eq!(bodies, ["0123456789"; 5]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_target_that_is_not_known_is_told_of_as_losing() {
+    let place = tempfile::tempdir().unwrap();
+    let running = Running::start(place.path(), "", 1 << 20);
+    running.offer(&["1", "2"]);
+    running.events.offer("u", Bytes::from_static(b"3"));
+    let lost: Vec<_> = running.events.figures().into_iter().map(|it| (it.name, it.lost)).collect();
+    assert_eq!(lost, [("t".to_owned(), 2), ("u".to_owned(), 1)]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_webhook_does_not_take_is_put_aside_and_sent_again_on_request() {
+    let place = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap();
+    let settings = format!("[t]\nwebhook = 'http://{port}/hook'");
+    let running = Running::start(place.path(), &settings, 1 << 20);
+    running.offer(&["1", "2", "3"]);
+    let statuses = [400, 400, 500, 403, 429, 200];
+    let bodies = tokio::time::timeout(PATIENCE, answer(listener, &statuses)).await.unwrap();
+    assert_eq!(bodies, ["1", "1", "2", "2", "2", "3"]);
+    until(|| running.events.figures()[0].delivered == 1).await;
+    let TargetFigures { refused, refused_bytes, lost, failures, .. } =
+        running.events.figures()[0].clone();
+    assert_eq!((refused, refused_bytes, lost, failures), (2, 4, 0, 5));
+    let spool = place.path().join(FOLDER).join("t");
+    assert_eq!(std::fs::read_to_string(spool.join("refused.jsonl")).unwrap(), "1\n2\n");
+    std::fs::rename(spool.join("refused.jsonl"), spool.join("again.jsonl")).unwrap();
+    let listener = TcpListener::bind(port).await.unwrap();
+    let bodies = tokio::time::timeout(PATIENCE, answer(listener, &[200, 200])).await.unwrap();
+    assert_eq!(bodies, ["1", "2"]);
+    until(|| running.events.figures()[0].delivered == 3).await;
+    until(|| running.events.figures()[0].refused_bytes == 0).await;
+    assert!(!spool.join("again.jsonl").exists());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_is_given_up_that_there_is_no_room_to_put_aside() {
+    let place = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let settings = format!("[t]\nwebhook = 'http://{}/hook'", listener.local_addr().unwrap());
+    // Twenty bytes in the spool, and eleven aside.
+    let running = Running::start(place.path(), &settings, 24);
+    let refusing = tokio::spawn(async move { answer(listener, &[400; 1000]).await });
+    let refused = || running.events.figures()[0].refused;
+    for count in 1..=2 {
+        running.offer(&["1234567890"]);
+        until(|| refused() == count).await;
+    }
+    until(|| running.events.figures()[0].waiting_bytes == 0).await;
+    running.offer(&["1234567890"]);
+    until(|| running.events.figures()[0].failures > 6).await;
+    assert_eq!((refused(), running.events.figures()[0].waiting_bytes), (2, 20));
+    std::fs::remove_file(place.path().join(FOLDER).join("t/refused.jsonl")).unwrap();
+    until(|| refused() == 3).await;
+    assert_eq!(running.events.figures()[0].lost, 0);
+    refusing.abort();
     running.stop().await;
 }

@@ -1,45 +1,146 @@
 //! A target that gets each message in a POST. Any 2xx acknowledges; redirects are not followed.
+//!
+//! Of what else it may answer, most 4xx are about the message. Those that are about who sends it, and
+//! where to, would be the answer to any other message too: they are taken for trouble as all 5xx are.
+//!
+//! Invariant: a token is read when a message is sent, so that it may be replaced at any time. It is in no
+//! log, and in nothing that can be printed.
 
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::CONTENT_TYPE;
-use hyper::{Method, Request, Uri};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+
+use super::line::Connector;
+use super::tries::Trouble;
+use crate::failure::Failure;
 
 /// From connecting to the head of the reply.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Answers of 4xx that are not about the message.
+const NOT_ITS_FAULT: [StatusCode; 7] = [
+    StatusCode::UNAUTHORIZED,
+    StatusCode::FORBIDDEN,
+    StatusCode::NOT_FOUND,
+    StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::TOO_EARLY,
+    StatusCode::TOO_MANY_REQUESTS,
+];
 
 /// Where messages go.
-#[derive(Debug)]
 pub(super) struct Webhook {
     address: Uri,
-    client: Client<HttpConnector, Full<Bytes>>,
+    token_file: Option<PathBuf>,
+    client: Client<Connector, Full<Bytes>>,
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Webhook").field(&self.address).finish()
+    }
 }
 
 impl Webhook {
-    pub(super) fn new(address: Uri) -> Self {
-        Self { address, client: Client::builder(TokioExecutor::new()).build_http() }
+    /// A target at `url`. `ca_file` has the authorities that it is believed by, `token_file` what it is
+    /// shown.
+    pub(super) fn new(
+        url: &str,
+        ca_file: Option<&Path>,
+        token_file: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let address = address(url)?;
+        let is_tls = address.scheme_str() == Some("https");
+        if ca_file.is_some() && !is_tls {
+            return Err(Failure::usage(format!(
+                "a ca_file is for webhooks that are https://…: \"{url}\" shows no certificate"
+            )));
+        }
+        if let Some(path) = token_file {
+            bearer(path).map_err(Failure::usage)?;
+        }
+        let host = address.host().unwrap_or_default();
+        let connector = if is_tls { Connector::tls(host, ca_file)? } else { Connector::plain() };
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { address, token_file: token_file.map(Path::to_owned), client })
+    }
+
+    /// What says who sends it.
+    async fn authorization(&self) -> Result<Option<HeaderValue>, Trouble> {
+        let Some(path) = self.token_file.clone() else { return Ok(None) };
+        let read = tokio::task::spawn_blocking(move || bearer(&path)).await;
+        read.expect("nothing here panics").map(Some).map_err(Trouble::Away)
     }
 
     /// Delivers a message, or says why it was not acknowledged.
-    pub(super) async fn post(&self, message: Bytes) -> Result<(), String> {
-        let request = Request::builder()
+    pub(super) async fn post(&self, message: Bytes) -> Result<(), Trouble> {
+        let mut request = Request::builder()
             .method(Method::POST)
             .uri(self.address.clone())
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(message))
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| Trouble::Away(error.to_string()))?;
+        if let Some(bearer) = self.authorization().await? {
+            request.headers_mut().insert(AUTHORIZATION, bearer);
+        }
         let answer = tokio::time::timeout(PATIENCE, self.client.request(request));
         match answer.await {
-            Ok(Ok(response)) if response.status().is_success() => Ok(()),
-            Ok(Ok(response)) => Err(format!("it answered {}", response.status())),
-            Ok(Err(error)) => Err(chain(&error)),
-            Err(_) => Err(format!("it did not answer within {PATIENCE:?}")),
+            Ok(Ok(response)) => judge(response.status()),
+            Ok(Err(error)) if error.is_connect() => Err(Trouble::Away(chain(&error))),
+            Ok(Err(error)) => Err(Trouble::Failed(chain(&error))),
+            Err(_) => Err(Trouble::Failed(format!("it did not answer within {PATIENCE:?}"))),
         }
+    }
+}
+
+fn address(url: &str) -> Result<Uri, Failure> {
+    let refused = || {
+        Failure::usage(format!(
+            "the webhook \"{url}\" should be like http://host:port/path or https://host/path"
+        ))
+    };
+    let address = url.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
+    let address = address.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
+    let address = address.ok_or_else(refused)?;
+    if address.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err(Failure::usage(
+            "a webhook's address names nobody: what it is to be shown is for a token_file",
+        ));
+    }
+    Ok(address)
+}
+
+/// The token in a file, as the header that shows it.
+fn bearer(path: &Path) -> Result<HeaderValue, String> {
+    let told =
+        |why: &dyn fmt::Display| format!("the token_file {} can't be used: {why}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| told(&error))?;
+    let token = text.trim();
+    let is_plain = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if token.is_empty() || !is_plain {
+        return Err(told(&"it should have one token in it, without spaces"));
+    }
+    let mut header =
+        HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| told(&"the token is none"))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// What an answer means.
+fn judge(status: StatusCode) -> Result<(), Trouble> {
+    let said = format!("it answered {status}");
+    match status {
+        _ if status.is_success() => Ok(()),
+        _ if status.is_client_error() && !NOT_ITS_FAULT.contains(&status) => {
+            Err(Trouble::Refused(said))
+        }
+        _ => Err(Trouble::Failed(said)),
     }
 }
 
@@ -53,3 +154,6 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,10 @@ pub(crate) struct TargetFigures {
     pub(crate) failures: u64,
     /// Bytes in its spool.
     pub(crate) waiting_bytes: u64,
+    /// Messages that it did not take, and that were put aside.
+    pub(crate) refused: u64,
+    /// Bytes of them that are there still.
+    pub(crate) refused_bytes: u64,
 }
 
 /// How all of them fare.
@@ -35,13 +39,17 @@ pub(crate) struct HearerFigures {
     pub(crate) lost_bucket_lines: u64,
 }
 
-const TARGET_FIGURES: [Figure<TargetFigures>; 5] = [
+const TARGET_FIGURES: [Figure<TargetFigures>; 7] = [
     Figure("event_messages_taken", "Messages on their way to a target", Rises, |it| it.taken),
     Figure("event_messages_delivered", "Messages that a target took", Rises, |it| it.delivered),
     Figure("event_messages_lost", "Messages that were lost", Rises, |it| it.lost),
     Figure("event_failures", "Attempts to deliver that failed", Rises, |it| it.failures),
     Figure("event_waiting_bytes", "Bytes in a target's spool", RisesAndFalls, |it| {
         it.waiting_bytes
+    }),
+    Figure("event_messages_refused", "Messages that were put aside", Rises, |it| it.refused),
+    Figure("event_refused_bytes", "Bytes of messages that were put aside", RisesAndFalls, |it| {
+        it.refused_bytes
     }),
 ];
 

@@ -1,8 +1,14 @@
-//! Rules that proxies were told are carried out by replicators, each for the shards of its nodes.
+//! Rules that proxies were told are carried out by replicators, each for the shards of its nodes. They
+//! tell of it whoever the bucket's rules of notifications name.
+
+use std::fs;
+use std::path::Path;
 
 use bytes::Bytes;
 use martlet_tests::cluster::Plan;
 use martlet_tests::probe::PATIENCE;
+
+use serde_json::Value;
 
 use super::{BUCKET, make_bucket, until};
 
@@ -14,9 +20,34 @@ const RULES: &str = "<LifecycleConfiguration>\
 const VERSIONING: &str =
     "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>";
 
+const HEARS: &str = "<NotificationConfiguration><QueueConfiguration>\
+    <Queue>arn:martlet:sqs:::queue</Queue><Event>s3:LifecycleExpiration:*</Event>\
+    </QueueConfiguration></NotificationConfiguration>";
+
+/// The names of the events in a file, with what each tells of.
+fn events(path: &Path) -> Vec<(String, String)> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    // The last line may be in the middle of being written.
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut events: Vec<_> = messages
+        .filter_map(|message| {
+            let record = message.pointer("/Records/0")?;
+            let text = |pointer| record.pointer(pointer)?.as_str().map(str::to_owned);
+            let (key, version) = (text("/s3/object/key")?, text("/s3/object/versionId")?);
+            Some((text("/eventName")?, format!("{key} {version}")))
+        })
+        .collect();
+    events.sort();
+    events
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m1_replicators_carry_rules_out() {
-    let environment = vec![("MARTLET_LIFECYCLE_DAY_SECONDS", "1")];
+    let folder = tempfile::tempdir().unwrap();
+    let queue = folder.path().join("queue");
+    let targets: &'static str = format!("queue={}", queue.display()).leak();
+    let environment =
+        vec![("MARTLET_LIFECYCLE_DAY_SECONDS", "1"), ("MARTLET_NOTIFICATIONS", targets)];
     let cluster = Plan { proxies: 2, environment, ..Plan::default() }.start().await;
     make_bucket(&cluster, BUCKET).await;
     let (mut one, mut other) = (cluster.client(0), cluster.client(1));
@@ -26,6 +57,8 @@ async fn m1_replicators_carry_rules_out() {
         reply.is_ok_and(|reply| reply.status == 200)
     })
     .await;
+    let reply = one.send("PUT", &format!("/{BUCKET}?notification="), HEARS.into()).await.unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text());
     for number in 0..20 {
         for folder in ["old", "new"] {
             let target = format!("/{BUCKET}/{folder}/{number:02}");
@@ -43,5 +76,13 @@ async fn m1_replicators_carry_rules_out() {
     .await;
     let expected: Vec<String> = (0..20).map(|number| format!("new/{number:02}")).collect();
     assert_eq!(other.keys(BUCKET).await, expected);
+    // A marker for each object; then what is behind each goes, and the marker.
+    until("all of it has been told", PATIENCE, async || events(&queue).len() >= 60).await;
+    let told = events(&queue);
+    let of = |name: &str| told.iter().filter(|(event, _)| event == name).count();
+    assert_eq!(of("LifecycleExpiration:DeleteMarkerCreated"), 20, "{told:?}");
+    assert_eq!(of("LifecycleExpiration:Delete"), 40, "{told:?}");
+    assert!(told.is_sorted_by(|one, other| one < other), "each is told once: {told:?}");
+    assert!(told.iter().all(|(_, what)| what.starts_with("old/")), "{told:?}");
     cluster.assert_nobody_panicked();
 }

@@ -31,6 +31,10 @@ async fn carry(fixture: &Fixture, rules: &Lifecycle, doomed: &Doomed) -> Outcome
     fixture.store().inner().carry("b", doomed, &terms).await
 }
 
+fn is_done(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Done(_))
+}
+
 #[tokio::test]
 async fn m1_a_newer_write_is_never_removed() {
     for is_versioned in [false, true] {
@@ -61,7 +65,7 @@ async fn m1_other_tags_save_an_object() {
     fixture.store().set_tags("b", "k", Vec::new()).await.unwrap();
     assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
     fixture.store().set_tags("b", "k", vec![("x".into(), "1".into())]).await.unwrap();
-    assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Done);
+    assert!(is_done(&carry(&fixture, &rules, &doomed).await));
     assert_eq!(fixture.keys().await, [""; 0]);
 }
 
@@ -79,7 +83,7 @@ async fn m1_a_version_that_is_the_current_one_again_stays() {
     assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Moot);
     assert_eq!(fixture.versions().await, ["k*"]);
     put_plain(fixture.store(), "k").await.unwrap();
-    assert_eq!(carry(&fixture, &rules, &doomed).await, Outcome::Done);
+    assert!(is_done(&carry(&fixture, &rules, &doomed).await));
     assert_eq!(fixture.versions().await, ["k*"]);
 }
 
@@ -98,7 +102,7 @@ async fn m1_a_marker_goes_only_while_it_is_alone() {
     assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Moot, "one is in front of it");
     let front = doom(&fixture, 0, Fate::Expire, current).await;
     fixture.store().delete_version("b", "k", front.id).await.unwrap();
-    assert_eq!(carry(&fixture, &rules, &marker).await, Outcome::Done);
+    assert!(is_done(&carry(&fixture, &rules, &marker).await));
     assert_eq!(fixture.versions().await, [""; 0]);
 }
 
@@ -111,13 +115,13 @@ async fn r7_any_number_may_be_at_it() {
     let doomed = doom(&fixture, 0, Fate::Expire, current).await;
     let all = (0..4).map(|_| carry(&fixture, &rules, &doomed));
     let outcomes = futures::future::join_all(all).await;
-    let done = outcomes.iter().filter(|outcome| **outcome == Outcome::Done).count();
+    let done = outcomes.iter().filter(|outcome| is_done(outcome)).count();
     assert_eq!(done, 1, "{outcomes:?}");
     assert_eq!(fixture.versions().await, ["k -*", "k"]);
     fixture.days(2);
     let behind = doom(&fixture, 1, Fate::Remove, noncurrent_since).await;
     let all = (0..4).map(|_| carry(&fixture, &rules, &behind));
     let outcomes = futures::future::join_all(all).await;
-    assert_eq!(outcomes.iter().filter(|outcome| **outcome == Outcome::Done).count(), 1);
+    assert_eq!(outcomes.iter().filter(|outcome| is_done(outcome)).count(), 1);
     assert_eq!(fixture.versions().await, ["k -*"]);
 }

@@ -1,0 +1,93 @@
+//! Who began an upload: kept with it, where that is not the bucket's owner itself.
+//!
+//! ```text
+//! document: format (1) | postcard of what S3 calls it
+//! ```
+
+use martlet_protocol::entry::{Mark, Marks};
+use s3s::dto::{Initiator, Owner};
+use serde::{Deserialize, Serialize};
+
+use super::rights::Rights;
+use crate::access::Requester;
+
+const FORMAT: u8 = 1;
+
+/// Somebody, as S3 calls it: an account by its canonical id, a user of one by its ARN.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Named {
+    id: String,
+    display_name: String,
+}
+
+/// Marks an upload with who begins it.
+pub(super) fn mark_initiator(marks: &mut Marks, rights: &Rights) {
+    if let Some(named) = named(rights.requester(), &rights.standing().owner) {
+        let document = postcard::to_extend(&named, vec![FORMAT]);
+        marks.set(Mark::Initiator, document.expect("names in memory can be written"));
+    }
+}
+
+fn named(requester: &Requester, bucket_owner: &str) -> Option<Named> {
+    let Requester::User(who) = requester else { return None };
+    if who.is_account() && *who.canonical_id == *bucket_owner {
+        return None;
+    }
+    let name = if who.is_account() { &who.display_name } else { &who.user };
+    Some(Named { id: who.wire_id(), display_name: name.to_string() })
+}
+
+/// Who began an upload with these marks, which is to be `owner`'s. Of one that is silent about it, or
+/// says so in a way that is not understood, its owner did.
+pub(super) fn initiator_of(marks: &Marks, owner: &Owner) -> Initiator {
+    let read = |document: &[u8]| match document.split_first() {
+        Some((&FORMAT, rest)) => postcard::from_bytes::<Named>(rest).ok(),
+        _ => None,
+    };
+    match marks.get(Mark::Initiator).and_then(read) {
+        Some(Named { id, display_name }) => {
+            Initiator { id: Some(id), display_name: Some(display_name) }
+        }
+        None => Initiator { id: owner.id.clone(), display_name: owner.display_name.clone() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::auth::Who;
+
+    #[test]
+    fn only_owners_themselves_need_no_mark() {
+        let alice = Who { canonical_id: "c0ffee".into(), ..Who::named("alice") };
+        let carol = Who { user: "carol".into(), ..alice.clone() };
+        let told = |who: Who, owner: &str| named(&Requester::User(Arc::new(who)), owner);
+        assert_eq!(told(alice.clone(), "c0ffee"), None);
+        assert_eq!(told(alice, "another").unwrap().id, "c0ffee");
+        let user = Named {
+            id: "arn:aws:iam::alice:user/carol".to_owned(),
+            display_name: "carol".to_owned(),
+        };
+        assert_eq!(told(carol, "c0ffee"), Some(user));
+        assert_eq!(named(&Requester::Anonymous, "c0ffee"), None);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_taken_for_the_owners() {
+        let owner = Owner { id: Some("o".to_owned()), display_name: Some("O".to_owned()) };
+        let ids = |marks: &Marks| initiator_of(marks, &owner).id.unwrap();
+        let mut marks = Marks::default();
+        assert_eq!(ids(&marks), "o");
+        let named = Named { id: "i".to_owned(), display_name: "I".to_owned() };
+        let mut document = postcard::to_extend(&named, vec![FORMAT]).unwrap();
+        marks.set(Mark::Initiator, document.clone());
+        assert_eq!(ids(&marks), "i");
+        document[0] = 9;
+        marks.set(Mark::Initiator, document);
+        assert_eq!(ids(&marks), "o");
+        marks.set(Mark::Initiator, Vec::new());
+        assert_eq!(ids(&marks), "o");
+    }
+}

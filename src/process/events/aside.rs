@@ -1,0 +1,209 @@
+//! Messages that a target did not take: put aside, so that those behind them go on.
+//!
+//! ```text
+//! events/NAME/refused.jsonl   a message a line, as it was sent
+//! events/NAME/again.jsonl     what an operator wants to be sent again: taken up within seconds, and gone
+//! ```
+//!
+//! Invariants:
+//! * Nothing is dropped here: where the file is full, the message stays at the head of the spool.
+//! * A message is in the file, and synced, before the spool is done with it.
+//! * Who writes a line holds the gate from opening the file to its sync, and who takes lines back holds
+//!   it meanwhile: the file may be renamed at any time, and no line is written to one that was read.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::de::IgnoredAny;
+
+use super::Counts;
+use super::spool::Tail;
+
+const REFUSED: &str = "refused.jsonl";
+const AGAIN: &str = "again.jsonl";
+
+/// The files of a target.
+#[derive(Debug)]
+pub(super) struct Aside {
+    folder: PathBuf,
+    bytes_max: u64,
+    counts: Arc<Counts>,
+    gate: Mutex<()>,
+}
+
+impl Aside {
+    /// Those in a spool's folder, of at most `bytes_max` bytes.
+    pub(super) fn new(folder: &Path, bytes_max: u64, counts: &Arc<Counts>) -> Self {
+        let (folder, counts) = (folder.to_owned(), counts.clone());
+        let aside = Self { folder, bytes_max, counts, gate: Mutex::new(()) };
+        aside.measure();
+        aside
+    }
+
+    /// Puts a message aside, if there is room for it.
+    pub(super) fn put(&self, message: &[u8]) -> io::Result<bool> {
+        let _held = self.gate.lock();
+        let path = self.folder.join(REFUSED);
+        let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
+        let length = file.metadata()?.len();
+        let mut line = Vec::with_capacity(message.len() + 2);
+        if length > 0 && last_byte(&mut file)? != b'\n' {
+            // Whoever wrote before died over it.
+            line.push(b'\n');
+        }
+        line.extend_from_slice(message);
+        line.push(b'\n');
+        if length + line.len() as u64 > self.bytes_max {
+            return Ok(false);
+        }
+        file.write_all(&line)?;
+        file.sync_data()?;
+        if length == 0 {
+            File::open(&self.folder)?.sync_all()?;
+        }
+        self.counts.refused.fetch_add(1, Ordering::Relaxed);
+        self.measure();
+        Ok(true)
+    }
+
+    /// Takes up what is to be sent again, as far as the spool has room for it; how many messages.
+    pub(super) fn take_back(&self, tail: &mut Tail) -> io::Result<u64> {
+        let _held = self.gate.lock();
+        self.measure();
+        let path = self.folder.join(AGAIN);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let (mut batch, mut room, mut rest) = (Vec::new(), tail.room(), &text[..]);
+        while !rest.is_empty() {
+            let end = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+            let (line, after) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
+            if serde_json::from_slice::<IgnoredAny>(line).is_ok() {
+                let bytes = Tail::bytes_of(line);
+                if bytes > room {
+                    break;
+                }
+                room -= bytes;
+                batch.push(Bytes::copy_from_slice(line));
+            } else if !line.is_empty() {
+                tracing::warn!(path = %path.display(), "a line that is no message is left out");
+                self.counts.lose(1);
+            }
+            rest = after;
+        }
+        tail.append(&batch)?;
+        if rest.is_empty() {
+            fs::remove_file(&path)?;
+        } else if rest.len() < text.len() {
+            let fresh = self.folder.join(format!("{AGAIN}.new"));
+            fs::write(&fresh, rest)?;
+            fs::rename(fresh, path)?;
+        }
+        let count = batch.len() as u64;
+        self.counts.taken.fetch_add(count, Ordering::Relaxed);
+        Ok(count)
+    }
+
+    /// Looks how much there is: an operator may have taken it away.
+    fn measure(&self) {
+        let bytes = fs::metadata(self.folder.join(REFUSED)).map_or(0, |found| found.len());
+        self.counts.refused_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+fn last_byte(file: &mut File) -> io::Result<u8> {
+    let mut byte = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut byte)?;
+    Ok(byte[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spool;
+    use super::*;
+
+    struct Place {
+        folder: tempfile::TempDir,
+        counts: Arc<Counts>,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            Self { folder: tempfile::tempdir().unwrap(), counts: Arc::default() }
+        }
+
+        fn aside(&self, bytes_max: u64) -> Aside {
+            Aside::new(self.folder.path(), bytes_max, &self.counts)
+        }
+
+        fn read(&self, name: &str) -> Option<String> {
+            fs::read_to_string(self.folder.path().join(name)).ok()
+        }
+
+        fn again(&self, text: &str) {
+            fs::write(self.folder.path().join(AGAIN), text).unwrap();
+        }
+
+        /// What comes out of the spool when lines were taken back.
+        fn taken_back(&self, spool_bytes: u64) -> Vec<String> {
+            let (mut tail, mut head) =
+                spool::open(self.folder.path(), spool_bytes, &self.counts).unwrap();
+            self.aside(100).take_back(&mut tail).unwrap();
+            let messages = head.read().unwrap();
+            let texts = messages.iter().map(|it| String::from_utf8(it.message.to_vec()).unwrap());
+            let texts = texts.collect();
+            head.acknowledge(&messages).unwrap();
+            texts
+        }
+    }
+
+    #[test]
+    fn a_full_file_takes_no_more() {
+        let place = Place::new();
+        let aside = place.aside(9);
+        assert!(aside.put(b"{}").unwrap() && aside.put(b"[1]").unwrap());
+        assert!(!aside.put(b"{}").unwrap());
+        assert_eq!(place.read(REFUSED).unwrap(), "{}\n[1]\n");
+        assert_eq!(place.counts.refused.load(Ordering::Relaxed), 2);
+        assert_eq!(place.counts.refused_bytes.load(Ordering::Relaxed), 7);
+        fs::remove_file(place.folder.path().join(REFUSED)).unwrap();
+        assert!(aside.put(b"{}").unwrap());
+    }
+
+    #[test]
+    fn a_torn_line_stays_a_line_of_its_own() {
+        let place = Place::new();
+        fs::write(place.folder.path().join(REFUSED), "{\"a").unwrap();
+        place.aside(100).put(b"{}").unwrap();
+        assert_eq!(place.read(REFUSED).unwrap(), "{\"a\n{}\n");
+    }
+
+    #[test]
+    fn what_is_to_be_sent_again_is_taken_up_once() {
+        let place = Place::new();
+        assert_eq!(place.taken_back(1000), [""; 0]);
+        place.again("{\"a\":1}\n{\"torn\n\n{\"b\":2}");
+        assert_eq!(place.taken_back(1000), ["{\"a\":1}", "{\"b\":2}"]);
+        assert_eq!((place.read(AGAIN), place.counts.lost.load(Ordering::Relaxed)), (None, 1));
+        assert_eq!(place.taken_back(1000), [""; 0]);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_waits() {
+        let place = Place::new();
+        place.again("1\n2\n3\n");
+        // Eleven bytes a line.
+        assert_eq!(place.taken_back(25), ["1", "2"]);
+        assert_eq!(place.read(AGAIN).unwrap(), "3\n");
+        assert_eq!(place.taken_back(25), ["3"]);
+        assert_eq!((place.read(AGAIN), place.counts.lost.load(Ordering::Relaxed)), (None, 0));
+    }
+}
