@@ -134,3 +134,15 @@ def test_a_public_access_block_keeps_the_public_out(s3, anyone, bucket):
     assert get(s3, bucket, "k") == b"bytes"
     document = {"Version": "2012-10-17", "Statement": [statement(bucket, "s3:GetObject")]}
     denied(s3.put_bucket_policy, Bucket=bucket, Policy=json.dumps(document))
+
+
+def test_whoever_may_list_a_prefix_is_told_of_keys_below_it_alone(s3, anyone, bucket):
+    below = {"StringLike": {"s3:prefix": "public/*"}}
+    put_policy(s3, bucket, statement(bucket, "s3:ListBucket", "", Condition=below),
+               statement(bucket, "s3:GetObject"))
+    with refused("404", 404):
+        soon(lambda: anyone.list_objects_v2(Bucket=bucket, Prefix="public/"))
+        anyone.head_object(Bucket=bucket, Key="public/none")
+    with refused("NoSuchKey", 404):
+        anyone.get_object(Bucket=bucket, Key="public/none")
+    denied(anyone.head_object, Bucket=bucket, Key="private/none")
