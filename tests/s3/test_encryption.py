@@ -221,6 +221,9 @@ def test_a_part_that_there_is_not(s3, bucket):
         with refused("InvalidPart", 400):
             s3.get_object(Bucket=bucket, Key="k", PartNumber=2, **to_read(how))
         assert get(s3, bucket, "k", PartNumber=1, **to_read(how)) == b"body"
+        # Nobody has it, with any key or none.
+        with refused("InvalidPart", 400):
+            s3.get_object(Bucket=bucket, Key="k", PartNumber=2)
 
 
 @pytest.mark.parametrize("size", [1, 1024, 8 * MIB])
