@@ -140,6 +140,8 @@ pub struct ObjectRead {
     pub partial: bool,
     /// How many parts it was completed from, if it was and a part was asked for.
     pub parts: Option<u32>,
+    /// The checksum of the part that was asked for, by the algorithm of the object's, where it was kept.
+    pub checksum: Option<Checksum>,
     /// The bytes; none on a HEAD.
     pub body: Option<ByteStream>,
 }

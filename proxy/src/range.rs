@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use martlet_protocol::entry::Checksum;
+
 use crate::api::Selection;
 use crate::error::{Error, Result};
 
@@ -14,13 +16,21 @@ pub(crate) struct Selected {
     pub(crate) partial: bool,
     /// How many parts the object has, if a part was asked for and it has any.
     pub(crate) parts: Option<u32>,
+    /// The checksum of the part that was asked for, where it was kept.
+    pub(crate) checksum: Option<Checksum>,
+}
+
+impl Selected {
+    fn new(range: Range<u64>, partial: bool, parts: Option<u32>) -> Self {
+        Self { range, partial, parts, checksum: None }
+    }
 }
 
 impl Selection {
     /// The bytes of an object of `size` bytes, completed from `parts` of these lengths.
     pub(crate) fn resolve(self, size: u64, parts: &[u64]) -> Result<Selected> {
         let range = match self {
-            Self::Whole => return Ok(Selected { range: 0..size, partial: false, parts: None }),
+            Self::Whole => return Ok(Selected::new(0..size, false, None)),
             Self::From { first, last } => {
                 let end = last.map_or(size, |last| last.saturating_add(1).min(size));
                 first..end
@@ -31,7 +41,7 @@ impl Selection {
         if range.is_empty() {
             return Err(Error::InvalidRange { size });
         }
-        Ok(Selected { range, partial: true, parts: None })
+        Ok(Selected::new(range, true, None))
     }
 }
 
@@ -42,12 +52,12 @@ fn part(number: u32, size: u64, parts: &[u64]) -> Result<Selected> {
         return Err(wrong);
     };
     if parts.is_empty() && at == 0 {
-        return Ok(Selected { range: 0..size, partial: true, parts: None });
+        return Ok(Selected::new(0..size, true, None));
     }
     let length = *parts.get(at).ok_or(wrong)?;
     let start: u64 = parts[..at].iter().sum();
     let count = u32::try_from(parts.len()).expect("an upload has at most 10,000 parts");
-    Ok(Selected { range: start..start + length, partial: true, parts: Some(count) })
+    Ok(Selected::new(start..start + length, true, Some(count)))
 }
 
 #[cfg(test)]
@@ -83,7 +93,7 @@ mod tests {
     #[test]
     fn parts_follow_one_another() {
         let part = |number| Selection::Part { number }.resolve(12, &[5, 4, 3]).ok();
-        assert_eq!(part(2), Some(Selected { range: 5..9, partial: true, parts: Some(3) }));
+        assert_eq!(part(2), Some(Selected::new(5..9, true, Some(3))));
         assert_eq!(part(3).map(|selected| selected.range), Some(9..12));
         assert_eq!((part(0), part(4)), (None, None));
         assert_eq!(bytes(Selection::Part { number: 2 }, 12), None);

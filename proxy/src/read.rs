@@ -68,12 +68,29 @@ impl Inner {
         object: &Object,
         selection: Selection,
     ) -> Result<Selected> {
-        if !matches!(selection, Selection::Part { .. }) {
+        let Selection::Part { number } = selection else {
             return selection.resolve(object.size, &[]);
-        }
+        };
         let manifest = self.manifest(&object.body).await?;
         let parts = manifest.as_ref().map_or(&[][..], |manifest| &manifest.parts);
-        selection.resolve(object.size, parts)
+        let mut selected = selection.resolve(object.size, parts)?;
+        let at = usize::try_from(number - 1).expect("the part is there");
+        selected.checksum = manifest.and_then(|manifest| part_checksum(object, &manifest, at));
+        Ok(selected)
+    }
+
+    /// What to say where the key of an object is missing or wrong: a part that there isn't can't be
+    /// had with any.
+    async fn refused_key(
+        self: &Arc<Self>,
+        object: &Object,
+        selection: Selection,
+        refusal: Error,
+    ) -> Error {
+        match selection {
+            Selection::Part { .. } => self.select(object, selection).await.err().unwrap_or(refusal),
+            _ => refusal,
+        }
     }
 
     async fn described(
@@ -83,8 +100,9 @@ impl Inner {
         conditions: &ReadConditions,
     ) -> Result<ObjectRead> {
         conditions.check(&object)?;
-        let Selected { range, partial, parts } = self.select(&object, selection).await?;
-        Ok(ObjectRead { object, stamp, range, partial, parts, body: None })
+        let selected = self.select(&object, selection).await?;
+        let Selected { range, partial, parts, checksum } = selected;
+        Ok(ObjectRead { object, stamp, range, partial, parts, checksum, body: None })
     }
 
     /// The selected bytes of an object, by its key if it is encrypted.
@@ -143,14 +161,14 @@ fn inline_stream(
 /// The parts of an object, with their checksums where they were kept: those of one algorithm, that of
 /// the object's own.
 fn parts_of(object: &Object, manifest: &Manifest) -> Vec<ObjectPart> {
-    let own = object.checksums.first();
-    let checksum = |value: &Vec<u8>| {
-        let algorithm = own?.algorithm;
-        Some(Checksum { algorithm, kind: ChecksumKind::FullObject, value: value.clone() })
-    };
-    let sums = manifest.part_checksums.iter().map(checksum).chain(std::iter::repeat(None));
-    let parts = manifest.parts.iter().zip(sums);
-    parts.map(|(&size, checksum)| ObjectPart { size, checksum }).collect()
+    let part = |(at, &size)| ObjectPart { size, checksum: part_checksum(object, manifest, at) };
+    manifest.parts.iter().enumerate().map(part).collect()
+}
+
+fn part_checksum(object: &Object, manifest: &Manifest, at: usize) -> Option<Checksum> {
+    let algorithm = object.checksums.first()?.algorithm;
+    let value = manifest.part_checksums.get(at)?.clone();
+    Some(Checksum { algorithm, kind: ChecksumKind::FullObject, value })
 }
 
 impl ObjectStore {
@@ -168,11 +186,16 @@ impl ObjectStore {
     ) -> Result<ObjectRead> {
         let inner = self.inner();
         let found = inner.find(bucket, name.into(), Want::EntryAndInline).await?;
-        let secret = inner.unlock(found.locked.as_ref(), Whose::Own)?;
+        let secret = match inner.unlock(found.locked.as_ref(), Whose::Own) {
+            Ok(secret) => secret,
+            Err(refusal) => return Err(inner.refused_key(&found.object, selection, refusal).await),
+        };
         conditions.check(&found.object)?;
-        let Selected { range, partial, parts } = inner.select(&found.object, selection).await?;
+        let selected = inner.select(&found.object, selection).await?;
+        let Selected { range, partial, parts, checksum } = selected;
         let body = Some(inner.open(&found, range.clone(), secret).await?);
-        Ok(ObjectRead { object: found.object, stamp: found.stamp, range, partial, parts, body })
+        let Found { object, stamp, .. } = found;
+        Ok(ObjectRead { object, stamp, range, partial, parts, checksum, body })
     }
 
     /// The same without bytes, for who must have the object's key all the same if it is encrypted by one.
@@ -188,7 +211,9 @@ impl ObjectStore {
     ) -> Result<ObjectRead> {
         let inner = self.inner();
         let found = inner.find(bucket, name.into(), Want::Entry).await?;
-        inner.check_key(found.locked.as_ref())?;
+        if let Err(refusal) = inner.check_key(found.locked.as_ref()) {
+            return Err(inner.refused_key(&found.object, selection, refusal).await);
+        }
         inner.described(found, selection, conditions).await
     }
 

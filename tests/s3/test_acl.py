@@ -102,6 +102,17 @@ def test_canned_lists_are_told_with_groups_first(red, name, more):
     assert grants(red.s3.get_bucket_acl(Bucket=bucket)) == [(told(red), "FULL_CONTROL")]
 
 
+def test_what_was_put_is_told_with_groups_first(red, blue):
+    bucket = bucket_of(red)
+    everybody = [(user(red), "FULL_CONTROL"), (group(KNOWN), "READ_ACP"), (user(blue), "READ"), (group(ALL), "READ")]
+    expected = [(group(KNOWN), "READ_ACP"), (group(ALL), "READ"), (told(red), "FULL_CONTROL"), (told(blue), "READ")]
+    red.s3.put_bucket_acl(Bucket=bucket, AccessControlPolicy=policy(red, *everybody))
+    assert grants(red.s3.get_bucket_acl(Bucket=bucket)) == expected
+    red.s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    red.s3.put_object_acl(Bucket=bucket, Key="k", AccessControlPolicy=policy(red, *everybody))
+    assert grants(red.s3.get_object_acl(Bucket=bucket, Key="k")) == expected
+
+
 @pytest.mark.parametrize("of_bucket", [True, False])
 def test_what_was_told_can_be_put_again(red, blue, of_bucket):
     bucket = bucket_of(red)

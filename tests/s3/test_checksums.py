@@ -123,6 +123,16 @@ def test_the_checksum_of_an_upload_covers_those_of_its_parts(s3, bucket, algorit
     head = s3.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
     assert head[name] == expected
     assert get(s3, bucket, "k") == b"".join(bodies)
+    assert_of_parts(s3, bucket, name, bodies, "COMPOSITE")
+
+
+def assert_of_parts(s3, bucket, name, bodies, kind):
+    """A part that is read bears its own checksum."""
+    for number, body in enumerate(bodies, 1):
+        for read in (s3.get_object, s3.head_object):
+            found = read(Bucket=bucket, Key="k", PartNumber=number, ChecksumMode="ENABLED")
+            of_part = checksum(name.removeprefix("Checksum").lower(), body)
+            assert (found[name], found["ChecksumType"], found["ContentLength"]) == (of_part, kind, len(body))
 
 
 def test_delete_many_checks_its_digest(server, s3, bucket):
@@ -156,6 +166,7 @@ def test_the_checksum_of_an_upload_may_cover_the_whole(s3, bucket, algorithm):
     assert complete(expected)[name] == expected
     found = s3.get_object_attributes(Bucket=bucket, Key="k", ObjectAttributes=["Checksum"])["Checksum"]
     assert found == {name: expected, "ChecksumType": "FULL_OBJECT"}
+    assert_of_parts(s3, bucket, name, bodies, "FULL_OBJECT")
 
 
 def test_an_object_that_nobody_asked_a_checksum_of_has_one(server, s3, bucket):

@@ -215,12 +215,34 @@ def test_the_key_at_the_end_of_an_upload_is_the_uploads(s3, bucket):
         assert get(s3, bucket, "k", **to_read(how)) == b"x"
 
 
+def test_the_end_of_an_upload_with_checksums_needs_its_key(s3, server, bucket):
+    """As S3's reference has it; an upload without checksums of the client's needs none."""
+    quiet = client_for(server, request_checksum_calculation="when_required")
+    for client, begun_with, needs in [(s3, {}, True), (quiet, {}, False),
+                                      (quiet, {"ChecksumAlgorithm": "SHA256"}, True)]:
+        upload = client.create_multipart_upload(Bucket=bucket, Key="k", **theirs(1), **begun_with)["UploadId"]
+        place = {"Bucket": bucket, "Key": "k", "UploadId": upload}
+        part = client.upload_part(**place, PartNumber=1, Body=b"x", **theirs(1), **begun_with)
+        named = {"PartNumber": 1, **{name: part[name] for name in ("ETag", "ChecksumSHA256") if name in part}}
+        named = {"MultipartUpload": {"Parts": [named]}}
+        if needs:
+            with refused("InvalidRequest", 400):
+                client.complete_multipart_upload(**place, **named)
+            client.complete_multipart_upload(**place, **named, **theirs(1))
+        else:
+            client.complete_multipart_upload(**place, **named)
+        assert get(s3, bucket, "k", **to_read(theirs(1))) == b"x"
+
+
 def test_a_part_that_there_is_not(s3, bucket):
     for how in (theirs(1), OURS, NOTHING):
         s3.put_object(Bucket=bucket, Key="k", Body=b"body", **how)
         with refused("InvalidPart", 400):
             s3.get_object(Bucket=bucket, Key="k", PartNumber=2, **to_read(how))
         assert get(s3, bucket, "k", PartNumber=1, **to_read(how)) == b"body"
+        # Nobody has it, with any key or none.
+        with refused("InvalidPart", 400):
+            s3.get_object(Bucket=bucket, Key="k", PartNumber=2)
 
 
 @pytest.mark.parametrize("size", [1, 1024, 8 * MIB])

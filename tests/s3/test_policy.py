@@ -191,3 +191,15 @@ def forget(s3, bucket):
     listed = s3.list_object_versions(Bucket=bucket)
     for it in listed.get("Versions", []) + listed.get("DeleteMarkers", []):
         s3.delete_object(Bucket=bucket, Key=it["Key"], VersionId=it["VersionId"])
+
+
+def test_whoever_may_list_a_prefix_is_told_of_keys_below_it_alone(s3, anyone, bucket):
+    below = {"StringLike": {"s3:prefix": "public/*"}}
+    put_policy(s3, bucket, statement(bucket, "s3:ListBucket", "", Condition=below),
+               statement(bucket, "s3:GetObject"))
+    with refused("404", 404):
+        soon(lambda: anyone.list_objects_v2(Bucket=bucket, Prefix="public/"))
+        anyone.head_object(Bucket=bucket, Key="public/none")
+    with refused("NoSuchKey", 404):
+        anyone.get_object(Bucket=bucket, Key="public/none")
+    denied(anyone.head_object, Bucket=bucket, Key="private/none")

@@ -52,6 +52,19 @@ def test_a_life_of_versions(s3, versioned):
     assert status(s3.delete_object(Bucket=versioned, Key="k", VersionId=ids[2])) == 204
 
 
+def test_pages_may_begin_with_empty_markers(s3, versioned):
+    """As those do who empty buckets and write the first page like all others."""
+    ids = [put(s3, versioned, b"x", key) for key in ("a", "a", "b")]
+    found, key, version = [], "", ""
+    while key is not None:
+        page = s3.list_object_versions(Bucket=versioned, KeyMarker=key, VersionIdMarker=version, MaxKeys=2)
+        found += [it["VersionId"] for it in page["Versions"]]
+        key, version = page.get("NextKeyMarker"), page.get("NextVersionIdMarker")
+    assert found == [ids[1], ids[0], ids[2]]
+    with refused("InvalidArgument", 400):
+        s3.list_object_versions(Bucket=versioned, KeyMarker="", VersionIdMarker=ids[0])
+
+
 def test_delete_markers(s3, versioned):
     version = put(s3, versioned, b"x")
     deleted = s3.delete_object(Bucket=versioned, Key="k")

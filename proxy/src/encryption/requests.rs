@@ -182,11 +182,24 @@ impl Inner {
         Err(Error::InvalidRequest(refusal.into()))
     }
 
-    /// Whether the key that comes with the end of an upload is that of the upload. It needs none.
+    /// Whether the key that comes with the end of an upload is that of the upload.
     pub(crate) fn check_upload_key(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
         match self.customer(Whose::Own) {
             None => Ok(()),
             Some(_) => self.unlock_upload(marks, place).map(drop),
+        }
+    }
+
+    /// Refuses the end of an upload under a customer's key that comes without it.
+    pub(crate) fn want_upload_key(&self, marks: &Marks, place: (BucketId, &str)) -> Result<()> {
+        let locked = Locked::of(marks, place)?;
+        match (locked.as_ref().map(Locked::by), self.customer(Whose::Own)) {
+            (Some(Wrapper::Customer), None) => Err(Error::InvalidRequest(
+                "The multipart upload was made with checksums under a key of the customer's. The \
+                 complete request must include the appropriate encryption parameters."
+                    .into(),
+            )),
+            _ => Ok(()),
         }
     }
 

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures::stream;
 use martlet_protocol::backend::Want;
 use martlet_protocol::entry::{
-    Body, Checksum, ChecksumKind, ETag, Manifest, Object, Part, Upload, UploadState,
+    Body, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Manifest, Object, Part, Upload,
+    UploadState,
 };
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{MANIFEST_EXTENTS_INLINE_MAX, OBJECT_BYTES_MAX, PARTS_MAX};
@@ -118,6 +119,15 @@ fn check_given(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
     }
 }
 
+/// Whether a client asked for checksums of an upload, or sent them with its parts. CRC64NVME may be
+/// what was computed because nobody did.
+fn has_given_checksums(upload: &Upload, chosen: &[Box<Part>]) -> bool {
+    let is_given = |algorithm: ChecksumAlgorithm| algorithm != ChecksumAlgorithm::Crc64Nvme;
+    let mut of_parts = chosen.iter().flat_map(|part| &part.checksums);
+    upload.checksum.is_some_and(|(algorithm, _)| is_given(algorithm))
+        || of_parts.any(|sum| is_given(sum.algorithm))
+}
+
 /// The checksum that the upload announced, over the chosen parts.
 fn checksum_of(upload: &Upload, chosen: &[Box<Part>]) -> Result<Option<Checksum>> {
     let Some((algorithm, kind)) = upload.checksum else { return Ok(None) };
@@ -182,6 +192,7 @@ impl Inner {
             Ok(chosen) => chosen,
             Err(error) => return self.refused(place, error).await,
         };
+        self.check_key_given(place, &upload, &chosen)?;
         let write_id = WriteId::random();
         let (object, unclaimed) =
             self.assemble(place, &upload, &chosen, complete, write_id).await?;
@@ -231,6 +242,19 @@ impl Inner {
                 Err(Error::NoSuchUpload)
             }
         }
+    }
+
+    /// Refuses to go on without the customer's key where checksums came with the bytes.
+    fn check_key_given(
+        &self,
+        place: &Place<'_>,
+        upload: &Upload,
+        chosen: &[Box<Part>],
+    ) -> Result<()> {
+        if !has_given_checksums(upload, chosen) {
+            return Ok(());
+        }
+        self.want_upload_key(&upload.attributes.marks, (place.bucket.id, place.object_key))
     }
 
     /// Whether an upload is still open, and every part of it that was acknowledged is where a walk

@@ -31,6 +31,15 @@ impl Context {
         self.values.entry((key.row.name, key.tag)).or_default().push(value.into());
     }
 
+    /// Notes the one value of `key`, whatever was known of it.
+    ///
+    /// # Panics
+    /// When there is no such key.
+    pub(crate) fn set(&mut self, key: &str, value: impl Into<String>) {
+        let key = Key::parse(key).expect("the caller names a key of the list");
+        self.values.insert((key.row.name, key.tag), vec![value.into()]);
+    }
+
     /// Notes one more value of a key that only documents about roles ask for.
     pub(crate) fn add_trust(&mut self, key: &'static str, value: impl Into<String>) {
         self.values.entry((key, None)).or_default().push(value.into());

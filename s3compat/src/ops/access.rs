@@ -97,6 +97,7 @@ impl S3Access for ByPolicy {
         asked::add_requester(&mut known, &requester);
         asked::add_extensions(&mut known, context.extensions_mut());
         let rights = Rights::new(store, requester, standing, known).expecting(of_source);
+        let rights = rights.about(key.clone());
         let is_by_key = actions.iter().any(|action| action.scope() == Scope::Object);
         let guard = match key {
             _ if JUDGED_BY_BODY.contains(&operation.as_str()) => None,

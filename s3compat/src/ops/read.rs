@@ -5,7 +5,7 @@ use http::header::{
     CONTENT_RANGE, CONTENT_TYPE, EXPIRES,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use martlet_protocol::entry::Object;
+use martlet_protocol::entry::{Checksum, Object};
 use martlet_proxy::{Error, ObjectName, ObjectRead, ReadAfter, Selection};
 use s3s::dto::{
     ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Timestamp,
@@ -225,8 +225,13 @@ fn reply<T>(
     }
     let wants_checksums =
         checksum_mode.is_some_and(|mode| mode.as_str().eq_ignore_ascii_case("ENABLED"));
-    if wants_checksums && !read.partial {
-        checksum_headers(&mut headers, object);
+    let told = match &read.checksum {
+        Some(of_part) => std::slice::from_ref(of_part),
+        None if read.partial => &[],
+        None => &object.checksums,
+    };
+    if wants_checksums {
+        checksum_headers(&mut headers, object, told);
     }
     overrides.apply(&mut headers)?;
     let mut response = S3Response::new(output);
@@ -248,14 +253,16 @@ fn content_range(read: &ObjectRead) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits are a header value")
 }
 
-fn checksum_headers(headers: &mut HeaderMap, object: &Object) {
-    for checksum in &object.checksums {
+/// Checksums of an object or of a part of it, of the type that the object's is of.
+fn checksum_headers(headers: &mut HeaderMap, object: &Object, told: &[Checksum]) {
+    for checksum in told {
         let value = HeaderValue::try_from(checksums::encode(checksum, object.etag));
         headers.insert(
             checksums::header(checksum.algorithm),
             value.expect("base64 and digits are a header value"),
         );
-        let kind = HeaderValue::from_static(checksums::kind_name(checksum.kind));
+        let own = object.checksums.first().map_or(checksum.kind, |own| own.kind);
+        let kind = HeaderValue::from_static(checksums::kind_name(own));
         headers.insert(CHECKSUM_TYPE, kind);
     }
 }

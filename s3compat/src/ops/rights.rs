@@ -20,6 +20,8 @@ pub(crate) struct Rights {
     requester: Arc<Requester>,
     standing: Arc<Standing>,
     context: Context,
+    /// The key that it is about.
+    key: Option<String>,
     /// Whose the bucket must be that is copied from.
     source_owner: Expected,
     /// Whether the object has the last word.
@@ -35,7 +37,13 @@ impl Rights {
     ) -> Self {
         let (requester, standing) = (Arc::new(requester), Arc::new(standing));
         let source_owner = Expected::default();
-        Self { store, requester, standing, context, source_owner, is_guarded: false }
+        let key = None;
+        Self { store, requester, standing, context, key, source_owner, is_guarded: false }
+    }
+
+    /// The same of a request about a key.
+    pub(super) fn about(self, key: Option<String>) -> Self {
+        Self { key, ..self }
     }
 
     /// The same where what is copied from must be somebody's in particular.
@@ -138,7 +146,7 @@ impl Rights {
         );
         let open = self.undecided(&standing, &[read], Some(name)).await?;
         let guard = self.guard_of(&standing, &open);
-        if !self.may(&standing, &[Action::ListBucket], None).await?
+        if !self.may_list_in(&standing, Some(key)).await?
             && self.existing_tags(bucket, name).await?.is_none()
         {
             return Err(denied());
@@ -155,9 +163,18 @@ impl Rights {
         Err(denied())
     }
 
-    /// Whether it may know which keys there are.
+    /// Whether it may know if the key is there.
     pub(super) async fn may_list(&self) -> S3Result<bool> {
-        self.may(&self.standing, &[Action::ListBucket], None).await
+        self.may_list_in(&self.standing, self.key.as_deref()).await
+    }
+
+    /// Whether it may know if a key is there: who may list what begins with it may.
+    async fn may_list_in(&self, standing: &Standing, key: Option<&str>) -> S3Result<bool> {
+        let Some(key) = key else {
+            return self.may(standing, &[Action::ListBucket], None).await;
+        };
+        let asking = self.with(|context| context.set("s3:prefix", key));
+        asking.may(standing, &[Action::ListBucket], None).await
     }
 
     /// Refuses what isn't allowed; those actions that an object's list has to allow.

@@ -130,12 +130,12 @@ impl Operations {
 
 /// Where among the versions of its key a page begins.
 fn after_version(key: Option<&str>, version_id: Option<&str>) -> S3Result<Option<VersionId>> {
-    match (key, version_id) {
+    match (key, version_id.filter(|id| !id.is_empty())) {
         (None, Some(_)) => Err(s3_error!(
             InvalidArgument,
             "A version-id marker cannot be specified without a key marker."
         )),
-        (_, id) => version(id.filter(|id| !id.is_empty())),
+        (_, id) => version(id),
     }
 }
 
@@ -189,6 +189,7 @@ mod tests {
     #[test]
     fn a_marker_of_versions_needs_a_key() {
         assert_eq!(code(after_version(None, Some("null"))), "InvalidArgument");
+        assert_eq!(after_version(None, Some("")).unwrap(), None);
         assert_eq!(after_version(Some("k"), None).unwrap(), None);
         assert_eq!(after_version(Some("k"), Some("")).unwrap(), None);
         assert_eq!(after_version(Some("k"), Some("null")).unwrap(), Some(VersionId::Null));

@@ -84,11 +84,13 @@ impl Owners {
         owner
     }
 
-    /// A list as replies have it.
+    /// A list as replies have it: groups before users.
     pub(in super::super) async fn write(&mut self, acl: &Acl) -> (Owner, Vec<WireGrant>) {
         let owner = self.called(&acl.owner).await;
         let mut grants = Vec::with_capacity(acl.grants.len());
-        for Grant { grantee, permission } in &acl.grants {
+        let is_group = |grant: &&Grant| !matches!(grant.grantee, Grantee::Canonical(_));
+        let (groups, users): (Vec<_>, Vec<_>) = acl.grants.iter().partition(is_group);
+        for Grant { grantee, permission } in groups.into_iter().chain(users) {
             let grantee = match grantee {
                 Grantee::Canonical(id) => user(self.called(id).await),
                 group => group_named(group),
