@@ -69,8 +69,8 @@ impl Inner {
         if lock.is_empty() {
             return Ok(());
         }
-        self.check_lockable(bucket).await?;
-        self.check_end(lock.retention)
+        self.check_end(lock.retention)?;
+        self.check_lockable(bucket).await
     }
 
     fn check_end(&self, retention: Option<Retention>) -> Result<()> {

@@ -35,6 +35,8 @@ impl Selection {
                 let end = last.map_or(size, |last| last.saturating_add(1).min(size));
                 first..end
             }
+            // The end of nothing is all of it.
+            Self::Suffix { length: 1.. } if size == 0 => return Self::Whole.resolve(size, parts),
             Self::Suffix { length } => size.saturating_sub(length)..size,
             Self::Part { number } => return part(number, size, parts),
         };
@@ -52,7 +54,7 @@ fn part(number: u32, size: u64, parts: &[u64]) -> Result<Selected> {
         return Err(wrong);
     };
     if parts.is_empty() && at == 0 {
-        return Ok(Selected::new(0..size, true, None));
+        return Ok(Selected::new(0..size, size > 0, None));
     }
     let length = *parts.get(at).ok_or(wrong)?;
     let start: u64 = parts[..at].iter().sum();
@@ -86,8 +88,11 @@ mod tests {
     fn an_empty_object_has_no_ranges_but_all_of_it() {
         assert_eq!(bytes(Selection::Whole, 0), Some(0..0));
         assert_eq!(bytes(Selection::From { first: 0, last: None }, 0), None);
-        assert_eq!(bytes(Selection::Suffix { length: 5 }, 0), None);
-        assert_eq!(bytes(Selection::Part { number: 1 }, 0), Some(0..0));
+        assert_eq!(bytes(Selection::Suffix { length: 0 }, 0), None);
+        let whole = Some(Selected { range: 0..0, partial: false, parts: None });
+        for all in [Selection::Suffix { length: 5 }, Selection::Part { number: 1 }] {
+            assert_eq!(all.resolve(0, &[]).ok(), whole);
+        }
     }
 
     #[test]

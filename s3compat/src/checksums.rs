@@ -87,7 +87,11 @@ pub(crate) fn in_headers(
         }
         let value = value.to_str().ok().and_then(|text| decode(algorithm, text));
         let Some(value) = value else {
-            return Err(s3_error!(BadDigest, "Value for {} header is invalid.", header(algorithm)));
+            return Err(s3_error!(
+                InvalidRequest,
+                "Value for {} header is invalid.",
+                header(algorithm)
+            ));
         };
         found = Some((algorithm, value));
     }
@@ -132,11 +136,13 @@ pub(crate) fn announced(
 
 /// What `x-amz-checksum-type` says.
 pub(crate) fn kind(headers: &HeaderMap) -> S3Result<Option<ChecksumKind>> {
-    match headers.get(TYPE).map(http::HeaderValue::as_bytes) {
-        None => Ok(None),
-        Some(b"FULL_OBJECT") => Ok(Some(ChecksumKind::FullObject)),
-        Some(b"COMPOSITE") => Ok(Some(ChecksumKind::Composite)),
-        Some(_) => Err(s3_error!(InvalidRequest, "Value for {TYPE} header is invalid.")),
+    let Some(value) = headers.get(TYPE) else { return Ok(None) };
+    let named =
+        |kind: &ChecksumKind| value.as_bytes().eq_ignore_ascii_case(kind_name(*kind).as_bytes());
+    let known = [ChecksumKind::FullObject, ChecksumKind::Composite].into_iter().find(named);
+    match known {
+        Some(kind) => Ok(Some(kind)),
+        None => Err(s3_error!(InvalidRequest, "Value for {TYPE} header is invalid.")),
     }
 }
 
@@ -274,6 +280,7 @@ mod tests {
         let crc32 = ChecksumAlgorithm::Crc32;
         assert_eq!(of(&[(ALGORITHM, "CRC32")]), Some((crc32, Composite)));
         assert_eq!(of(&[(ALGORITHM, "CRC32"), (TYPE, "FULL_OBJECT")]), Some((crc32, FullObject)));
+        assert_eq!(of(&[(ALGORITHM, "crc32"), (TYPE, "full_Object")]), Some((crc32, FullObject)));
         let nvme = ChecksumAlgorithm::Crc64Nvme;
         assert_eq!(of(&[(ALGORITHM, "CRC64NVME")]), Some((nvme, FullObject)));
         for wrong in [

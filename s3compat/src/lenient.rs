@@ -104,7 +104,7 @@ pub(crate) fn parse_range(text: &str) -> Option<Selection> {
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
-    let (first, last) = range.trim().split_once('-')?;
+    let (first, last) = range.split_once('-')?;
     if first.is_empty() {
         return Some(Selection::Suffix { length: position(last)? });
     }
@@ -198,7 +198,7 @@ mod tests {
         let from = |first, last| Some(Selection::From { first, last });
         assert_eq!(parse_range("bytes=0-0"), from(0, Some(0)));
         assert_eq!(parse_range("bytes=5-"), from(5, None));
-        assert_eq!(parse_range("Bytes = 5-9"), from(5, Some(9)));
+        assert_eq!(parse_range("Bytes=5-9"), from(5, Some(9)));
         assert_eq!(parse_range("bytes=-500"), Some(Selection::Suffix { length: 500 }));
         assert_eq!(parse_range("bytes=-0"), Some(Selection::Suffix { length: 0 }));
         let endless = "bytes=1-99999999999999999999999999";
@@ -218,6 +218,9 @@ mod tests {
             "lines=1-2",
             "bytes=0-1,4-5",
             "bytes=1--2",
+            "bytes= -1",
+            "bytes= 5-9",
+            "bytes=5 -9",
             "bytes=0x1-0x2",
         ] {
             assert_eq!(parse_range(text), None, "{text:?}");

@@ -43,6 +43,36 @@ def test_a_bucket_of_ones_own_may_be_created_again(s3, bucket):
     assert s3.get_object(Bucket=bucket, Key="kept")["Body"].read() == b"x"
 
 
+def test_a_bucket_is_told_with_its_arn(s3, bucket):
+    assert s3.create_bucket(Bucket=bucket)["Location"] == f"/{bucket}"
+    assert s3.head_bucket(Bucket=bucket)["BucketArn"] == f"arn:aws:s3:::{bucket}"
+    assert s3.create_bucket(Bucket="with-arn")["BucketArn"] == "arn:aws:s3:::with-arn"
+    s3.delete_bucket(Bucket="with-arn")
+
+
+def test_a_bucket_may_be_made_with_tags(s3):
+    def create(*tags):
+        tags = [{"Key": key, "Value": value} for key, value in tags]
+        s3.create_bucket(Bucket="tagged", CreateBucketConfiguration={"Tags": tags})
+        return tags
+
+    wrong = [("k" * 129, "v")], [("k", "v" * 257)], [("a*b", "v")], [("k", "`v")], [("k", "1"), ("k", "2")]
+    for tags in wrong:
+        with refused("InvalidTag", 400):
+            create(*tags)
+    with refused(("InvalidTag", "BadRequest"), 400):
+        create(*((f"k{number}", "v") for number in range(51)))
+    with refused("404", 404):
+        s3.head_bucket(Bucket="tagged")
+    tags = create(("a", "1"), ("b", ""))
+    assert s3.get_bucket_tagging(Bucket="tagged")["TagSet"] == tags
+    with refused("BucketAlreadyOwnedByYou", 409):
+        create(("a", "2"))
+    s3.create_bucket(Bucket="tagged")
+    assert s3.get_bucket_tagging(Bucket="tagged")["TagSet"] == tags
+    s3.delete_bucket(Bucket="tagged")
+
+
 def test_a_bucket_with_objects_stays(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"")
     with refused("BucketNotEmpty", 409):

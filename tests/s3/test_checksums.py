@@ -32,7 +32,7 @@ def test_wrong(server, s3, bucket, algorithm):
     assert_refused(reply, 400, "BadDigest")
     for nonsense in ("x", "AAAA", "!!!!", checksum(algorithm, b"data")[:-4]):
         reply = wire.request(server, "PUT", f"/{bucket}/k", {name: nonsense}, b"data")
-        assert_refused(reply, 400, "BadDigest")
+        assert_refused(reply, 400, "InvalidRequest")
     absent(s3, bucket, "k")
 
 
@@ -173,3 +173,39 @@ def test_an_object_that_nobody_asked_a_checksum_of_has_one(server, s3, bucket):
     wire.request(server, "PUT", f"/{bucket}/k", {}, b"data")
     head = s3.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
     assert (head["ChecksumCRC64NVME"], head["ChecksumType"]) == (checksum("crc64nvme", b"data"), "FULL_OBJECT")
+
+
+def test_what_the_end_of_an_upload_says_of_checksums_makes_sense(s3, bucket):
+    where = {"Bucket": bucket, "Key": "k"}
+    where["UploadId"] = s3.create_multipart_upload(**where, ChecksumAlgorithm="CRC32")["UploadId"]
+    part = s3.upload_part(**where, PartNumber=1, Body=b"data", ChecksumCRC32=checksum("crc32", b"data"))
+    good = {"PartNumber": 1, "ETag": part["ETag"], "ChecksumCRC32": part["ChecksumCRC32"]}
+
+    def complete(named, **how):
+        return s3.complete_multipart_upload(**where, MultipartUpload={"Parts": [named]}, **how)
+
+    sha1 = {"ChecksumSHA1": checksum("sha1", b"data")}
+    for wrong in (good | {"ChecksumCRC32": "nonsense"}, good | sha1):
+        with refused("InvalidArgument", 400):
+            complete(wrong)
+    for wrong in ("nonsense", "AAAAAA==-x", "AAAAAA==-1-2", "AAAAAA==--1"):
+        with refused("InvalidRequest", 400):
+            complete(good, ChecksumCRC32=wrong)
+    assert complete(good)["ChecksumType"] == "COMPOSITE"
+    del where["UploadId"]
+    # Of an upload whose checksum covers the whole, a part may be named without one, or with one of
+    # another kind; then somebody must have computed it.
+    begun = s3.create_multipart_upload(**where, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
+    where["UploadId"] = begun["UploadId"]
+    part = s3.upload_part(**where, PartNumber=1, Body=b"data", ChecksumCRC32=checksum("crc32", b"data"))
+    with refused("BadDigest", 400):
+        complete({"PartNumber": 1, "ETag": part["ETag"], **sha1})
+    complete({"PartNumber": 1, "ETag": part["ETag"]})
+
+
+def test_types_of_checksums_have_no_case(server, s3, bucket):
+    given = {"x-amz-checksum-algorithm": "crc32C", "x-amz-checksum-type": "full_Object"}
+    reply = wire.request(server, "POST", f"/{bucket}/k?uploads", given)
+    assert reply.status == 200, reply
+    told = (reply.headers["x-amz-checksum-algorithm"], reply.headers["x-amz-checksum-type"])
+    assert told == ("CRC32C", "FULL_OBJECT")

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from helpers import absent, get, refused
+from harness import wire
+from helpers import absent, assert_refused, get, refused
 
 MIB = 1 << 20
 
@@ -73,6 +74,15 @@ def test_sources_that_are_not_there(s3, bucket):
     for text in ("", "/", bucket, f"{bucket}/", "%ff/k"):
         with refused(("InvalidArgument", "InvalidRequest", "NoSuchKey", "NoSuchBucket", "InvalidBucketName")):
             s3.copy_object(Bucket=bucket, Key="dst", CopySource=text)
+    absent(s3, bucket, "dst")
+
+
+@pytest.mark.parametrize("source", ["{}/%ZZ", "{}/%", "{}/%4", "{}/a%C3%", "100%/{}/k"])
+def test_sources_that_nobody_can_decode(server, s3, bucket, source):
+    """As they stand they would name other keys, which may be there."""
+    s3.put_object(Bucket=bucket, Key="%ZZ", Body=b"another")
+    reply = wire.request(server, "PUT", f"/{bucket}/dst", {"x-amz-copy-source": source.format(bucket)})
+    assert_refused(reply, 400, "InvalidArgument")
     absent(s3, bucket, "dst")
 
 

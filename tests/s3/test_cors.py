@@ -42,13 +42,19 @@ def test_a_life_of_rules(s3, bucket):
     ({"AllowedMethods": ["PATCH"]}, "InvalidRequest"), ({"AllowedMethods": []}, "MalformedXML"),
     ({"AllowedOrigins": ["*.*"]}, "InvalidRequest"), ({"AllowedOrigins": []}, "MalformedXML"),
     ({"AllowedHeaders": ["*a*"]}, "InvalidRequest"), ({"ExposeHeaders": ["*"]}, "InvalidRequest"),
-    ({"ID": "x" * 256}, "InvalidRequest"), ({"MaxAgeSeconds": -1}, "MalformedXML"),
+    ({"ID": "x" * 256}, "InvalidRequest"),
 ])
 def test_rules_that_are_none(s3, bucket, change, code):
     with refused(code, 400):
         s3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": [{**RULES[0], **change}]})
     with refused("NoSuchCORSConfiguration", 404):
         s3.get_bucket_cors(Bucket=bucket)
+
+
+def test_an_answer_that_nobody_is_to_keep(s3, bucket):
+    rules = [{**RULES[0], "MaxAgeSeconds": -200}]
+    s3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": rules})
+    assert s3.get_bucket_cors(Bucket=bucket)["CORSRules"] == rules
 
 
 def test_too_many_rules(s3, bucket):
@@ -89,6 +95,15 @@ def test_preflights_without_rules(server, s3, bucket):
         assert_refused(preflight(server, target, "http://a.page", "GET"), 403, "AccessForbidden")
     for asked in ({}, {"method": "GET"}, {"origin": "http://a.page"}, {"origin": "http://a", "method": "TRACE"}):
         assert_refused(preflight(server, f"/{bucket}", **asked), 400, "BadRequest")
+
+
+@pytest.mark.parametrize("headers", [
+    "X-Amz-Date,invalid header", "X-Custom:Header", "X(Custom)", " Bad/Header", "X[Key]", "Bad=Name", 'X"Quote"',
+    "NonAscii\u00e9", "bad@char", "tab\tchar,X-Amz-Date",
+])
+def test_preflights_for_headers_that_there_cannot_be(server, open_bucket, headers):
+    reply = preflight(server, f"/{open_bucket}/k", "http://a.page", "GET", headers)
+    assert_refused(reply, 400, "BadRequest")
 
 
 def test_replies_carry_the_rule_that_allows_them(server, s3, open_bucket):

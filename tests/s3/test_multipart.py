@@ -222,6 +222,9 @@ def test_list_uploads(s3, bucket):
 
     for size in (1, 2, 1000):
         assert sorted(walk(MaxUploads=size)) == ids
+    # An id without a key is passed over, and not told again.
+    page = s3.list_multipart_uploads(Bucket=bucket, UploadIdMarker=ids[2][1])
+    assert (len(page["Uploads"]), page["UploadIdMarker"]) == (5, "")
     assert sorted(walk(Prefix="b/")) == [pair for pair in ids if pair[0].startswith("b/")]
     folded = walk(Delimiter="/", MaxUploads=2)
     assert [key for key, _ in folded if key in ("b/",)] == ["b/"] and len(folded) == 4

@@ -105,6 +105,12 @@ def test_a_bucket_without_it(s3, bucket):
         put(s3, bucket, ObjectLockMode="GOVERNANCE", ObjectLockRetainUntilDate=SOON)
     with refused("InvalidRequest", 400):
         s3.create_multipart_upload(Bucket=bucket, Key="k", ObjectLockLegalHoldStatus="ON")
+    for read in (s3.get_object_retention, s3.get_object_legal_hold):
+        with refused("NoSuchKey", 404):
+            read(Bucket=bucket, Key="none")
+    passed = {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": datetime.datetime(2020, 1, 1, tzinfo=UTC)}
+    with refused("InvalidArgument", 400):
+        s3.create_multipart_upload(Bucket=bucket, Key="k", **passed)
 
 
 def test_retention(s3, locked):

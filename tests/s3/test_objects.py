@@ -93,6 +93,17 @@ def test_response_overrides(s3, bucket):
     assert s3.head_object(Bucket=bucket, Key="k")["ContentType"] == "text/plain"
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_response_overrides_are_sent_as_they_came(server, s3, bucket, method):
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x", Expires=datetime.datetime(2030, 1, 1))
+    # It was a Sunday.
+    target = f"/{bucket}/k?response-expires=Thu%2C%2001%20Dec%202024%2016%3A00%3A00%20GMT"
+    reply = wire.request(server, method, target)
+    assert (reply.status, reply.headers["expires"]) == (200, "Thu, 01 Dec 2024 16:00:00 GMT")
+    reply = wire.request(server, method, f"/{bucket}/k?response-content-type=a&response-nonsense=b")
+    assert reply.status == 400 and reply.code in (None, "InvalidArgument"), reply
+
+
 def test_overwrite_is_seen_at_once(s3, bucket):
     for turn in range(20):
         data = os.urandom(100 if turn % 2 else 20_000)

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from harness import wire
-from helpers import get, header, refused
+from helpers import get, header, refused, status
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [1, 4000, 8 * KIB, 300 * KIB, 3 * MIB + 17, 65 * MIB]
@@ -60,7 +60,7 @@ def test_unsatisfiable(s3, held):
 
 @pytest.mark.parametrize("text", [
     "bytes=", "bytes=-", "bytes=a-b", "bytes=5-2", "items=0-1", "bytes 0-1", "bytes=0-1,3-4",
-    "bytes=--1", "bytes=0x0-1", "", "bytes=0-18446744073709551616x",
+    "bytes=--1", "bytes= -1", "bytes= 0-1", "bytes=0 -1", "bytes=0x0-1", "", "bytes=0-18446744073709551616x",
 ])
 def test_nonsense_is_passed_over(s3, server, bucket, text):
     s3.put_object(Bucket=bucket, Key="k", Body=b"0123456789")
@@ -76,8 +76,18 @@ def test_head_of_a_range(s3, bucket):
 
 def test_an_empty_object_has_no_ranges(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"")
-    with refused("InvalidRange", 416):
-        s3.get_object(Bucket=bucket, Key="k", Range="bytes=0-")
+    for text in ("bytes=0-", "bytes=0-0", "bytes=-0"):
+        with refused("InvalidRange", 416):
+            s3.get_object(Bucket=bucket, Key="k", Range=text)
+
+
+@pytest.mark.parametrize("part", [{"Range": "bytes=-1"}, {"PartNumber": 1}])
+def test_the_end_of_an_empty_object_is_all_of_it(s3, bucket, part):
+    put = s3.put_object(Bucket=bucket, Key="k", Body=b"", ChecksumAlgorithm="SHA256")
+    for read in (s3.get_object, s3.head_object):
+        whole = read(Bucket=bucket, Key="k", ChecksumMode="ENABLED", **part)
+        assert (status(whole), whole["ContentLength"], header(whole, "content-range")) == (200, 0, None)
+        assert whole["ChecksumSHA256"] == put["ChecksumSHA256"]
     assert get(s3, bucket, "k") == b""
 
 

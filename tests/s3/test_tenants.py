@@ -138,6 +138,45 @@ def test_a_policy_lets_the_other_tenant_in(red, blue):
         soon(lambda: denied(blue.s3.get_object, Bucket=bucket, Key="k"))
 
 
+def allow(red, blue, bucket, *statements):
+    """Puts a policy that lets the other tenant do what its statements say, and waits until it is in force."""
+    def allowing(actions, resource="/*", condition=None):
+        return {"Effect": "Allow", "Principal": {"AWS": blue.name}, "Action": actions,
+                "Resource": f"arn:aws:s3:::{bucket}{resource}", "Condition": condition or {}}
+
+    mark = allowing("s3:GetBucketLocation", "")
+    denied(blue.s3.get_bucket_location, Bucket=bucket)
+    policy = {"Version": "2012-10-17", "Statement": [mark, *(allowing(*one) for one in statements)]}
+    red.s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+    soon(lambda: blue.s3.get_bucket_location(Bucket=bucket))
+
+
+def test_the_removal_of_a_version_says_nothing_of_if_match(red, blue):
+    bucket = red.bucket()
+    etag = red.s3.put_object(Bucket=bucket, Key="k", Body=b"x")["ETag"]
+    allow(red, blue, bucket, ("s3:*", "/*", {"Null": {"s3:if-match": "false"}}))
+    denied(blue.s3.delete_object, Bucket=bucket, Key="k", VersionId="null", IfMatch=etag)
+    denied(blue.s3.delete_object, Bucket=bucket, Key="k")
+    blue.s3.delete_object(Bucket=bucket, Key="k", IfMatch=etag)
+
+
+def test_a_copy_that_names_tags_needs_the_right_to_set_some(red, blue):
+    bucket = red.bucket()
+    red.s3.put_object(Bucket=bucket, Key="src", Body=b"x")
+    allow(red, blue, bucket, (["s3:GetObject", "s3:PutObject"],))
+    copy = {"Bucket": bucket, "Key": "dst", "CopySource": f"{bucket}/src"}
+    denied(blue.s3.copy_object, **copy, Tagging="a=b")
+    denied(blue.s3.copy_object, **copy, Tagging="a=b", TaggingDirective="REPLACE")
+    blue.s3.copy_object(**copy)
+
+
+def test_binary_values_are_compared_as_they_are_written(red, blue):
+    bucket = red.bucket()
+    allow(red, blue, bucket, ("s3:ListBucket", "", {"BinaryEquals": {"s3:prefix": "cGhvdG9zLw=="}}))
+    blue.s3.list_objects_v2(Bucket=bucket, Prefix="cGhvdG9zLw==")
+    denied(blue.s3.list_objects_v2, Bucket=bucket, Prefix="photos/")
+
+
 def test_users_are_held_to_their_role(red):
     bucket = red.bucket()
     red.s3.put_object(Bucket=bucket, Key="k", Body=b"x")

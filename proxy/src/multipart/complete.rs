@@ -84,9 +84,11 @@ fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
         return Err(Error::InvalidPart(named.number));
     }
     for (algorithm, value) in &named.checksums {
-        let found = part.checksums.iter().find(|sum| sum.algorithm == *algorithm);
-        if found.is_none_or(|sum| sum.value != *value) {
-            return Err(Error::InvalidPart(named.number));
+        match part.checksums.iter().find(|sum| sum.algorithm == *algorithm) {
+            // Nobody computed it.
+            None => return Err(Error::BadChecksum(*algorithm)),
+            Some(sum) if sum.value != *value => return Err(Error::InvalidPart(named.number)),
+            Some(_) => {}
         }
     }
     Ok(())
@@ -183,7 +185,9 @@ impl Inner {
         check_given(&upload, complete)?;
         let chosen = match self.choose(place, &complete.parts).await {
             // If nobody keeps a part for others any more, what was on its way has arrived.
-            Err(Error::InvalidPart(_)) if self.has_all_parts(place).await? => {
+            Err(Error::InvalidPart(_) | Error::BadChecksum(_))
+                if self.has_all_parts(place).await? =>
+            {
                 self.choose(place, &complete.parts).await
             }
             chosen => chosen,

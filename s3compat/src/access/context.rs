@@ -40,6 +40,11 @@ impl Context {
         self.values.insert((key.row.name, key.tag), vec![value.into()]);
     }
 
+    /// Says no longer what was said of `key`.
+    pub(crate) fn forget(&mut self, key: &'static str) {
+        self.values.remove(&(key, None));
+    }
+
     /// Notes one more value of a key that only documents about roles ask for.
     pub(crate) fn add_trust(&mut self, key: &'static str, value: impl Into<String>) {
         self.values.entry((key, None)).or_default().push(value.into());

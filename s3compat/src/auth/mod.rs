@@ -37,6 +37,7 @@ pub use payload::Payload;
 pub use query::{Pair, Query};
 pub use refusal::{Code, Refusal};
 pub use target::Target;
+pub(crate) use target::decode as percent_decode;
 pub(crate) use v2::signs as signs_v2;
 pub(crate) use v4::unknown_key;
 pub(crate) use who::SessionOf;

@@ -90,7 +90,7 @@ fn check_bucket(bucket: Option<&str>) -> Result<(), Refusal> {
 }
 
 /// Percent-decodes, strictly; a plus is a space in a query, and itself in a path.
-pub(super) fn decode(text: &str, plus_is_space: bool) -> Result<Cow<'_, str>, Refusal> {
+pub(crate) fn decode(text: &str, plus_is_space: bool) -> Result<Cow<'_, str>, Refusal> {
     let is_special = |byte: &u8| *byte == b'%' || (plus_is_space && *byte == b'+');
     if !text.as_bytes().iter().any(is_special) {
         return Ok(Cow::Borrowed(text));

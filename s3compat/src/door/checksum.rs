@@ -51,7 +51,7 @@ pub(super) fn check_checksums(document: &[u8], headers: &HeaderMap) -> Result<()
         let Some(text) = single_header(headers, name)? else { continue };
         let expected = STANDARD.decode(text).map_err(|_| {
             let message = format!("Value for {name} header is invalid.");
-            Refusal::new(Code::BadDigest, message)
+            Refusal::new(Code::InvalidRequest, message)
         })?;
         if expected != compute(document) {
             let message = format!("The {name} you specified did not match what we received.");

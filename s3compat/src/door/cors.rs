@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use http::header::{
     ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
 };
-use http::{HeaderMap, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use s3s::dto::CORSRule;
 
 use self::rules::Wish;
@@ -142,6 +142,14 @@ fn aim(
 
 /// The names in `Access-Control-Request-Headers`, in lower case.
 fn asked_headers(headers: &HeaderMap) -> Result<Vec<String>, Refusal> {
+    let given = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).map(HeaderValue::as_bytes);
+    let given = String::from_utf8_lossy(given.unwrap_or_default());
+    let is_token = |name: &str| HeaderName::from_bytes(name.trim().as_bytes()).is_ok();
+    let wrong = given.split(',').find(|name| !name.trim().is_empty() && !is_token(name));
+    if let Some(name) = wrong {
+        let message = "contains invalid character.";
+        return Err(bad_request(format!("{ACCESS_CONTROL_REQUEST_HEADERS} \"{name}\" {message}")));
+    }
     let text = single_header(headers, ACCESS_CONTROL_REQUEST_HEADERS.as_str())?.unwrap_or_default();
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let names: Vec<_> = names.take(HEADERS_MAX + 1).map(str::to_ascii_lowercase).collect();

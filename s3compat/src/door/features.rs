@@ -7,7 +7,7 @@ mod subjects;
 use http::{HeaderMap, HeaderName};
 
 use self::subjects::may_matter;
-use crate::auth::{Refusal, single_header};
+use crate::auth::{Code, Refusal, percent_decode, single_header};
 
 /// `x-amz-*` headers that are understood, whatever they say.
 const KNOWN: &[&str] = &[
@@ -81,6 +81,8 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
     ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
 
+const COPY_SOURCE: &str = "x-amz-copy-source";
+
 /// The one that may come in several lines.
 const LISTED: &str = "x-amz-object-attributes";
 
@@ -144,6 +146,16 @@ pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<()
     }
 }
 
+/// Refuses a source of a copy that can't be decoded: taken as it stands it would name another key.
+pub(super) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(source) = single_header(headers, COPY_SOURCE)? else { return Ok(()) };
+    percent_decode(source, false).map(drop).map_err(|_| {
+        Refusal::new(Code::InvalidArgument, "Invalid copy source encoding")
+            .with_detail("ArgumentName", COPY_SOURCE)
+            .with_detail("ArgumentValue", source)
+    })
+}
+
 /// Refuses headers that ask for more than there is.
 pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
     for name in headers.keys() {
@@ -178,7 +190,6 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::auth::Code;
 
     fn check_one(name: &'static str, value: &'static str) -> Result<(), Code> {
         let mut headers = HeaderMap::new();
@@ -304,6 +315,20 @@ mod tests {
         let refusal = check(&headers).unwrap_err();
         assert_eq!(refusal.header, Some(("x-amz-rdma-reply", "501")));
         assert_eq!(refusal.code, Code::NotImplemented);
+    }
+
+    #[test]
+    fn sources_of_copies_are_percent_encoded() {
+        let check = |source| {
+            check_source(&HeaderMap::from_iter([(
+                HeaderName::from_static(COPY_SOURCE),
+                HeaderValue::from_static(source),
+            )]))
+        };
+        assert!(check("/b/a%20b/%C3%BC+?versionId=null").is_ok());
+        for wrong in ["b/%ZZ", "100%/a/b", "b/%A/c", "%", "b/%1", "b/%C3%", "b/%ff"] {
+            assert_eq!(check(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong}");
+        }
     }
 
     #[test]

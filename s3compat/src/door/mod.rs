@@ -39,6 +39,7 @@ mod xml;
 pub use config::DoorConfig;
 pub use cors::CorsRules;
 pub(crate) use cors::is_method as is_cors_method;
+pub(crate) use prepare::Document;
 pub use reply::RequestId;
 pub(crate) use reply::{DETAIL, ErrorCode, QUOTA_DETAIL, push_element};
 pub(crate) use service::Tally;

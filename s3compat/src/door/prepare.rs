@@ -87,6 +87,10 @@ impl From<BodyError> for Stopped {
 /// Gives a turn to whoever sent a request, in place of the one that it was given before.
 pub(super) type Admit<'a> = &'a mut (dyn FnMut(&Identity) -> Result<(), Stopped> + Send);
 
+/// The document of a request, for operations that read more of it than s3s does.
+#[derive(Clone, Debug)]
+pub(crate) struct Document(pub(crate) Bytes);
+
 /// What is left to do once a request has passed: its body.
 struct Passed {
     identity: Identity,
@@ -135,6 +139,9 @@ impl Gate {
                 let document = collect(DecodedBody::new(body, plan), bytes_max).await?;
                 check_document(&document, is_checked, &facts, &parts.headers)?;
                 let document = xml::spell_out(document);
+                if passed.operation.name == "CreateBucket" {
+                    parts.extensions.insert(Document(document.clone()));
+                }
                 parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
                 Body::from(document)
             }
@@ -181,6 +188,7 @@ impl Gate {
         }
         features::check(headers)?;
         features::check_operation(operation.name, headers)?;
+        features::check_source(headers)?;
         let plan = self.plan(operation, authenticated.payload, headers)?;
         let inner_uri = rewrite(uri, &target, &query, mechanism)?;
         if let Some(inner_uri) = inner_uri {

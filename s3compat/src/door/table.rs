@@ -319,6 +319,13 @@ pub(super) fn find(
         let message = "The specified method is not allowed against this resource.";
         return Err(Refusal::new(Code::MethodNotAllowed, message).with_detail("Method", method));
     }
+    let strange = keys.iter().find(|(name, _)| name.starts_with("response-") && !is_override(name));
+    if let Some((name, value)) = strange.filter(|_| matches!(method, "GET" | "HEAD")) {
+        let message = format!("{name} is not in the set of overridable response headers.");
+        return Err(Refusal::new(Code::InvalidArgument, message)
+            .with_detail("ArgumentName", *name)
+            .with_detail("ArgumentValue", *value));
+    }
     let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
     let message = "A header or query parameter you provided implies functionality that is not \
                    implemented";
@@ -401,6 +408,8 @@ mod tests {
         assert_eq!(name("GET", Bucket, "prefix=a&max-keys=3"), Ok("ListObjects"));
         assert_eq!(name("GET", Bucket, "delimiter=/&list-type=1"), Err(Code::NotImplemented));
         assert_eq!(name("GET", Object, "x-id=GetObject&partNumber=1"), Ok("GetObject"));
+        assert_eq!(name("GET", Object, "response-x=1&versionId=a"), Err(Code::InvalidArgument));
+        assert_eq!(name("PUT", Object, "response-x=1"), Err(Code::NotImplemented));
         assert_eq!(name("GET", Object, "uploadId=1"), Ok("ListParts"));
         assert_eq!(name("PUT", Object, "uploadId=1&partNumber=2"), Ok("UploadPart"));
     }

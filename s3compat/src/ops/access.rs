@@ -18,6 +18,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, s3_error};
 
 use super::asked::{self, Asked};
 use super::lock::{legal_hold, retention};
+use super::new_tags;
 use super::rights::Rights;
 use super::session;
 use super::standing::Standing;
@@ -96,6 +97,10 @@ impl S3Access for ByPolicy {
         let mut known = asked.context(self.clock.now_ms())?;
         asked::add_requester(&mut known, &requester);
         asked::add_extensions(&mut known, context.extensions_mut());
+        // In S3 the removal of a version is no action that this key is about.
+        if actions.contains(&Action::DeleteObjectVersion) {
+            known.forget("s3:if-match");
+        }
         let rights = Rights::new(store, requester, standing, known).expecting(of_source);
         let rights = rights.about(key.clone());
         let is_by_key = actions.iter().any(|action| action.scope() == Scope::Object);
@@ -213,7 +218,8 @@ impl ByPolicy {
 }
 
 /// The actions of making a bucket: whoever may do no more may not say what it is to be like.
-fn creating(context: &S3AccessContext<'_>) -> S3Result<Vec<Action>> {
+fn creating(context: &mut S3AccessContext<'_>) -> S3Result<Vec<Action>> {
+    let has_tags = new_tags::are_given(context.extensions_mut())?;
     let headers = context.headers();
     let asked = Asked { operation: "CreateBucket", headers, query: "" };
     let mut actions = vec![Action::CreateBucket];
@@ -225,6 +231,9 @@ fn creating(context: &S3AccessContext<'_>) -> S3Result<Vec<Action>> {
     }
     if headers.contains_key("x-amz-bucket-object-lock-enabled") {
         actions.push(Action::PutBucketObjectLockConfiguration);
+    }
+    if has_tags {
+        actions.push(Action::PutBucketTagging);
     }
     Ok(actions)
 }

@@ -42,7 +42,8 @@ impl<'a> Asked<'a> {
         let acl = self.header("x-amz-acl");
         Ok(Case {
             names_version: query.get("versionId").is_some(),
-            sets_tags: self.new_tags()?.is_some_and(|tags| !tags.is_empty()),
+            // A copy that doesn't replace tags must be allowed to set those that it names all the same.
+            sets_tags: tags_of(self.headers)?.is_some_and(|tags| !tags.is_empty()),
             sets_acl: acl.is_some_and(|acl| !PLAIN_ACLS.contains(&acl))
                 || GRANTS.iter().any(|(name, _)| self.headers.contains_key(*name)),
             sets_retention: self.header("x-amz-object-lock-mode").is_some()

@@ -9,10 +9,11 @@ use s3s::dto::{
     Bucket, BucketLocationConstraint, CreateBucketConfiguration, CreateBucketInput,
     CreateBucketOutput, DeleteBucketInput, DeleteBucketOutput, GetBucketLocationInput,
     GetBucketLocationOutput, HeadBucketInput, HeadBucketOutput, ListBucketsInput,
-    ListBucketsOutput, ObjectOwnership, OwnershipControls, OwnershipControlsRule,
+    ListBucketsOutput, ObjectOwnership, OwnershipControls, OwnershipControlsRule, Tagging,
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
+use super::new_tags;
 use super::ownership::check_ownership;
 use super::settings::to_document;
 use super::{Operations, lenient, owner};
@@ -23,6 +24,7 @@ use crate::errors::s3_error;
 
 /// The storage policy of a bucket: asked for when it is made, and said of it.
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
+const BUCKET_ARN: HeaderName = HeaderName::from_static("x-amz-bucket-arn");
 /// Buckets in one page of ListBuckets, as in S3.
 const BUCKETS_MAX: usize = 10_000;
 /// What tokens of ListBuckets are for: no bucket has an empty name.
@@ -38,8 +40,12 @@ fn check_labels(name: &str) -> S3Result<()> {
 }
 
 /// What is set about a bucket from its beginning.
-fn settings_of_new(ownership: Option<ObjectOwnership>) -> S3Result<Settings> {
+fn settings_of_new(ownership: Option<ObjectOwnership>, tags: &Tagging) -> S3Result<Settings> {
     let mut settings = Settings::default();
+    if !tags.tag_set.is_empty() {
+        let set = settings.set(Setting::Tagging, to_document(tags));
+        set.map_err(|too_long| s3_error(too_long.into()))?;
+    }
     if let Some(object_ownership) = ownership {
         if check_ownership(&object_ownership).is_err() {
             return Err(s3_error!(InvalidArgument, "Invalid x-amz-object-ownership header"));
@@ -64,8 +70,12 @@ impl Operations {
         self.check_location(input.create_bucket_configuration.as_ref())?;
         let policy = one(&request.headers, &STORAGE_POLICY)?.map(str::to_owned);
         let is_locked = input.object_lock_enabled_for_bucket == Some(true);
-        let is_plain = policy.is_none() && input.object_ownership.is_none() && !is_locked;
-        let mut settings = settings_of_new(input.object_ownership)?;
+        let tags = new_tags::of(&request.extensions)?;
+        let is_plain = policy.is_none()
+            && input.object_ownership.is_none()
+            && !is_locked
+            && tags.tag_set.is_empty();
+        let mut settings = settings_of_new(input.object_ownership, &tags)?;
         if is_locked {
             lock_from_the_beginning(&mut settings).map_err(s3_error)?;
         }
@@ -76,7 +86,7 @@ impl Operations {
         match self.store.create_bucket(&input.bucket, new).await {
             Ok(bucket) => {
                 let location = Some(format!("/{}", input.bucket));
-                let headers = self.policy_header(&bucket);
+                let headers = self.headers_of(&input.bucket, &bucket);
                 Ok(S3Response::with_headers(CreateBucketOutput { location }, headers))
             }
             Err(Error::BucketExists { owner: holder }) if holder == owner => {
@@ -123,14 +133,17 @@ impl Operations {
         let bucket = self.store.bucket(&request.input.bucket).await.map_err(s3_error)?;
         let bucket_region = Some(self.region.to_string());
         let output = HeadBucketOutput { bucket_region, ..Default::default() };
-        Ok(S3Response::with_headers(output, self.policy_header(&bucket)))
+        let headers = self.headers_of(&request.input.bucket, &bucket);
+        Ok(S3Response::with_headers(output, headers))
     }
 
-    /// The name of a bucket's storage policy, as far as there is a ring that says it.
-    fn policy_header(&self, bucket: &StoredBucket) -> HeaderMap {
+    /// The ARN of a bucket, and the name of its storage policy, as far as there is a ring that says it.
+    fn headers_of(&self, name: &str, bucket: &StoredBucket) -> HeaderMap {
         let cluster = self.store.cluster();
-        let name = cluster.policy_name(bucket.policy).map(HeaderValue::from_str);
-        name.and_then(Result::ok).map(|name| (STORAGE_POLICY, name)).into_iter().collect()
+        let policy = cluster.policy_name(bucket.policy).map(HeaderValue::from_str);
+        let policy = policy.and_then(Result::ok).map(|policy| (STORAGE_POLICY, policy));
+        let arn = HeaderValue::try_from(format!("arn:aws:s3:::{name}")).ok();
+        policy.into_iter().chain(arn.map(|arn| (BUCKET_ARN, arn))).collect()
     }
 
     pub(super) async fn delete_bucket(

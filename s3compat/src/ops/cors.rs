@@ -75,9 +75,6 @@ fn check_rule(rule: &CORSRule) -> S3Result<()> {
             "The ID of a CORS rule has {ID_CHARS_MAX} characters at most"
         ));
     }
-    if rule.max_age_seconds.is_some_and(|seconds| seconds < 0) {
-        return Err(s3_error!(MalformedXML, "MaxAgeSeconds is not negative"));
-    }
     Ok(())
 }
 

@@ -173,10 +173,10 @@ impl Operations {
         (key, version): (&str, Option<&str>),
     ) -> S3Result<(Lock, ReadAfter)> {
         let name = named(key, version)?;
-        self.store.check_lockable(bucket).await.map_err(s3_error)?;
         let conditions = ReadConditions::default();
         let read = self.store.head(bucket, name, Selection::Whole, &conditions).await;
         let read = read.map_err(s3_error)?;
+        self.store.check_lockable(bucket).await.map_err(s3_error)?;
         let lock = Lock::of(&read.object.attributes.marks);
         let lock = lock.map_err(|error| s3_error(error.into()))?;
         Ok((lock, self.store.token(bucket, key, read.stamp)))

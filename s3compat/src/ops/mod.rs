@@ -22,6 +22,7 @@ mod list;
 mod lock;
 mod logging;
 mod multipart;
+mod new_tags;
 mod notification;
 mod outgoing;
 mod ownership;

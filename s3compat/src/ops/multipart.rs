@@ -166,8 +166,12 @@ fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
     let mut checksums = Vec::new();
     for (algorithm, text) in given {
         let Some(text) = text else { continue };
-        let Some(value) = checksums::decode(algorithm, &text) else {
-            return Err(s3_error(martlet_proxy::Error::InvalidPart(number)));
+        let value = checksums::decode(algorithm, &text).filter(|_| checksums.is_empty());
+        let Some(value) = value else {
+            return Err(s3_error!(
+                InvalidArgument,
+                "Part {number} has a checksum that is none, or several of them"
+            ));
         };
         checksums.push((algorithm, value));
     }
@@ -245,7 +249,10 @@ mod tests {
         };
         let named = parts_of(vec![with("AAAAAA==")]).unwrap();
         assert_eq!(named[0].checksums, [(ChecksumAlgorithm::Crc32, vec![0; 4])]);
-        assert_eq!(parts_of(vec![with("?")]).unwrap_err(), "InvalidPart");
+        assert_eq!(parts_of(vec![with("?")]).unwrap_err(), "InvalidArgument");
+        let sha1 = Some("Kq5sNclPz7QV2+lfQIuc6R7oRu0=".to_owned());
+        let both = CompletedPart { checksum_sha1: sha1, ..with("AAAAAA==") };
+        assert_eq!(parts_of(vec![both]).unwrap_err(), "InvalidArgument");
     }
 
     #[test]

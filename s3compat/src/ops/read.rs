@@ -4,12 +4,10 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH,
     CONTENT_RANGE, CONTENT_TYPE, EXPIRES,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use martlet_protocol::entry::{Checksum, Object};
 use martlet_proxy::{Error, ObjectName, ObjectRead, ReadAfter, Selection};
-use s3s::dto::{
-    ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Timestamp,
-};
+use s3s::dto::{ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::lock::add_lock;
@@ -18,12 +16,14 @@ use super::rights::Rights;
 use super::versions::named;
 use super::{Operations, ReplyStatus, lenient};
 use crate::attributes::{metadata, object_headers, validators};
+use crate::auth::Query;
 use crate::checksums;
 use crate::errors::s3_error;
 use crate::lenient::Lenient;
 
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 const PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
+const RESPONSE_EXPIRES: &str = "response-expires";
 const PARTS_MAX: i32 = martlet_protocol::limits::PARTS_MAX as i32;
 
 impl Operations {
@@ -54,7 +54,7 @@ impl Operations {
             content_encoding: input.response_content_encoding,
             content_language: input.response_content_language,
             content_type: input.response_content_type,
-            expires: input.response_expires,
+            expires: as_sent(&request.uri, RESPONSE_EXPIRES),
         };
         let token = self.store.token(bucket, asked.name.key, read.stamp);
         let checksum_mode = input.checksum_mode.as_ref();
@@ -87,7 +87,7 @@ impl Operations {
             content_encoding: input.response_content_encoding,
             content_language: input.response_content_language,
             content_type: input.response_content_type,
-            expires: input.response_expires,
+            expires: as_sent(&request.uri, RESPONSE_EXPIRES),
         };
         let token = self.store.token(bucket, asked.name.key, read.stamp);
         let checksum_mode = input.checksum_mode.as_ref();
@@ -183,7 +183,13 @@ struct Overrides {
     content_encoding: Option<String>,
     content_language: Option<String>,
     content_type: Option<String>,
-    expires: Option<Timestamp>,
+    expires: Option<String>,
+}
+
+/// The value of a query key as it was sent: s3s would write a date anew.
+fn as_sent(uri: &Uri, name: &str) -> Option<String> {
+    let query = Query::parse(uri.query()?).ok()?;
+    query.get(name).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 impl Overrides {
@@ -194,6 +200,7 @@ impl Overrides {
             (CONTENT_ENCODING, self.content_encoding),
             (CONTENT_LANGUAGE, self.content_language),
             (CONTENT_TYPE, self.content_type),
+            (EXPIRES, self.expires),
         ];
         for (name, text) in texts {
             let Some(text) = text else { continue };
@@ -201,10 +208,6 @@ impl Overrides {
                 return Err(s3_error!(InvalidArgument, "response-{name} is no header value"));
             };
             headers.insert(name, value);
-        }
-        if self.expires.is_some() {
-            // s3s writes this one; the object's own must not take its place.
-            headers.remove(EXPIRES);
         }
         Ok(())
     }
