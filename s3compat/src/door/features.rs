@@ -7,7 +7,7 @@ mod subjects;
 use http::{HeaderMap, HeaderName};
 
 use self::subjects::may_matter;
-use crate::auth::{Refusal, single_header};
+use crate::auth::{Code, Refusal, single_header};
 
 /// `x-amz-*` headers that are understood, whatever they say.
 const KNOWN: &[&str] = &[
@@ -80,6 +80,9 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
     // Nothing is ever being restored here.
     ("x-amz-optional-object-attributes", "RestoreStatus"),
 ];
+
+/// Checksums that S3 has and that aren't here.
+const OTHER_CHECKSUMS: [&str; 5] = ["md5", "sha512", "xxhash128", "xxhash3", "xxhash64"];
 
 /// The one that may come in several lines.
 const LISTED: &str = "x-amz-object-attributes";
@@ -166,6 +169,11 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
             KNOWN_VALUES.iter().any(|(known, value)| *known == name && value.as_bytes() == given)
         };
         let is_meant = || headers.get_all(name).iter().all(|given| is_known(given.as_bytes()));
+        let algorithm = name.strip_prefix("x-amz-checksum-");
+        if algorithm.is_some_and(|algorithm| !OTHER_CHECKSUMS.contains(&algorithm)) {
+            let message = "The algorithm type you specified in x-amz-checksum- header is invalid.";
+            return Err(Refusal::new(Code::InvalidRequest, message));
+        }
         if may_matter(name) && !is_meant() {
             return Err(Refusal::not_implemented(name));
         }
@@ -178,7 +186,6 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::auth::Code;
 
     fn check_one(name: &'static str, value: &'static str) -> Result<(), Code> {
         let mut headers = HeaderMap::new();
@@ -295,6 +302,12 @@ mod tests {
                 assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
             }
         }
+    }
+
+    #[test]
+    fn checksums_that_nobody_has_are_told_from_those_that_are_not_here() {
+        assert_eq!(check_one("x-amz-checksum-xxhash64", "x"), Err(Code::NotImplemented));
+        assert_eq!(check_one("x-amz-checksum-crc16", "x"), Err(Code::InvalidRequest));
     }
 
     #[test]
