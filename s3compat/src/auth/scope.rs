@@ -19,6 +19,7 @@ pub(super) struct Scope<'a> {
 pub(super) enum Place {
     Header,
     Query,
+    Form,
 }
 
 impl Place {
@@ -32,6 +33,7 @@ impl Place {
                 Code::AuthorizationQueryParametersError,
                 format!("Error parsing the query parameters of the signature; {what}"),
             ),
+            Self::Form => Refusal::new(Code::InvalidArgument, what.to_owned()),
         }
     }
 }
@@ -101,6 +103,8 @@ mod tests {
             assert_eq!(header.code, Code::AuthorizationHeaderMalformed, "{wrong}");
             let query = Scope::parse(wrong, Place::Query).unwrap_err();
             assert_eq!(query.code, Code::AuthorizationQueryParametersError, "{wrong}");
+            let form = Scope::parse(wrong, Place::Form).unwrap_err();
+            assert_eq!(form.code, Code::InvalidArgument, "{wrong}");
         }
     }
 }
