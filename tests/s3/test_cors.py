@@ -42,7 +42,8 @@ def test_a_life_of_rules(s3, bucket):
     ({"AllowedMethods": ["PATCH"]}, "InvalidRequest"), ({"AllowedMethods": []}, "MalformedXML"),
     ({"AllowedOrigins": ["*.*"]}, "InvalidRequest"), ({"AllowedOrigins": []}, "MalformedXML"),
     ({"AllowedHeaders": ["*a*"]}, "InvalidRequest"), ({"ExposeHeaders": ["*"]}, "InvalidRequest"),
-    ({"ID": "x" * 256}, "InvalidRequest"), ({"MaxAgeSeconds": -1}, "MalformedXML"),
+    ({"AllowedHeaders": ["x-amz-date", "a b"]}, "InvalidRequest"), ({"ExposeHeaders": ["a/b"]}, "InvalidRequest"),
+    ({"ID": "x" * 256}, "InvalidRequest"),
 ])
 def test_rules_that_are_none(s3, bucket, change, code):
     with refused(code, 400):
