@@ -1,6 +1,6 @@
 //! CopyObject, and the source of a copy.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use martlet_protocol::VersionId;
 use martlet_protocol::entry::{ChecksumAlgorithm, Marks};
 use martlet_proxy::{CopyObject, ObjectName, Written};
@@ -31,6 +31,7 @@ impl Operations {
         let lenient = lenient(&mut request);
         let input = request.input;
         let headers = &request.headers;
+        check_escapes(headers)?;
         let (source, source_version) = copy_source(input.copy_source)?;
         let rights = Rights::find(&request.extensions)?;
         let directive = input.metadata_directive.as_ref().map(MetadataDirective::as_str);
@@ -119,6 +120,17 @@ fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> 
     Ok(())
 }
 
+/// Refuses a source that was not percent-encoded: who meant a `%` would get another key.
+pub(super) fn check_escapes(headers: &HeaderMap) -> S3Result<()> {
+    let source = headers.get("x-amz-copy-source").map_or(&b""[..], HeaderValue::as_bytes);
+    let mut behind = source.split(|byte| *byte == b'%').skip(1);
+    let is_hex = |text: &[u8]| text.len() >= 2 && text[..2].iter().all(u8::is_ascii_hexdigit);
+    if behind.all(is_hex) {
+        return Ok(());
+    }
+    Err(s3_error!(InvalidArgument, "Invalid copy source encoding"))
+}
+
 /// Bucket and key that a copy reads, and which version.
 pub(super) fn copy_source(source: CopySource) -> S3Result<((String, String), Option<VersionId>)> {
     match source {
@@ -169,6 +181,20 @@ mod tests {
         assert!(source("bucket").is_err());
         assert!(source("bucket/%ff").is_err());
         assert!(source("/").is_err());
+    }
+
+    #[test]
+    fn a_percent_sign_of_a_source_is_an_escape() {
+        let check = |source: &'static str| {
+            let source = HeaderValue::from_static(source);
+            check_escapes(&HeaderMap::from_iter([("x-amz-copy-source".parse().unwrap(), source)]))
+        };
+        for source in ["b/k", "b/%20k", "b%2Fk%C3%bc%25"] {
+            assert!(check(source).is_ok(), "{source}");
+        }
+        for source in ["b/%", "b/%2", "b/%ZZ", "100%/k", "b/%A/k", "b/%C3%"] {
+            assert!(check(source).is_err(), "{source}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::copy::copy_source;
+use super::copy::{check_escapes, copy_source};
 use super::multipart::{part_number, upload_id};
 use super::rights::Rights;
 use super::write::incoming;
@@ -49,9 +49,10 @@ impl Operations {
         let lenient = lenient(&mut request);
         lenient.refuse_conditions()?;
         let input = request.input;
-        let upload = upload_id(&input.upload_id)?;
         let number = part_number(input.part_number)?;
+        check_escapes(&request.headers)?;
         let (source, source_version) = copy_source(input.copy_source)?;
+        let upload = upload_id(&input.upload_id)?;
         let rights = Rights::find(&request.extensions)?;
         let from = ObjectName { key: &source.1, version: source_version };
         let guard = rights.check_source((&source.0, from), None).await?;
