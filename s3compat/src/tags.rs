@@ -1,9 +1,12 @@
 //! Tags of objects and buckets: the header, the XML, and what both must keep to.
 
+use http::StatusCode;
 use martlet_protocol::limits::{BUCKET_TAGS_MAX, OBJECT_TAGS_MAX};
 use percent_encoding::percent_decode_str;
 use s3s::dto::Tag;
 use s3s::{S3Result, s3_error};
+
+use crate::errors::custom;
 
 /// Characters of a tag's key.
 const KEY_CHARS_MAX: usize = 128;
@@ -19,10 +22,11 @@ pub(crate) fn from_header(header: &str) -> S3Result<Tags> {
     let tags: Option<Tags> = pairs
         .map(|pair| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Some((decode(key)?, decode(value)?))
+            Some((decode(key).filter(|key| !key.is_empty())?, decode(value)?))
         })
         .collect();
-    let Some(tags) = tags else {
+    let is_twice = |tags: &Tags| (1..tags.len()).any(|at| has_key(&tags[..at], &tags[at].0));
+    let Some(tags) = tags.filter(|tags| !is_twice(tags)) else {
         return Err(s3_error!(
             InvalidArgument,
             "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query \
@@ -60,11 +64,23 @@ pub(crate) fn to_xml(tags: &[(String, String)]) -> Vec<Tag> {
 }
 
 fn decode(text: &str) -> Option<String> {
+    let mut behind = text.split('%').skip(1).map(str::as_bytes);
+    if !behind.all(|text| text.len() >= 2 && text[..2].iter().all(u8::is_ascii_hexdigit)) {
+        return None;
+    }
     let spaced = text.replace('+', " ");
     percent_decode_str(&spaced).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
 
+fn has_key(tags: &[(String, String)], key: &str) -> bool {
+    tags.iter().any(|(earlier, _)| earlier == key)
+}
+
 fn check(tags: Tags, tags_max: usize) -> S3Result<Tags> {
+    if tags.len() > tags_max && tags_max == BUCKET_TAGS_MAX {
+        let message = "Bucket tag count cannot be greater than 50";
+        return Err(custom("BadRequest", message, StatusCode::BAD_REQUEST));
+    }
     if tags.len() > tags_max {
         return Err(s3_error!(InvalidTag, "There cannot be more tags than {tags_max}"));
     }
@@ -79,7 +95,7 @@ fn check(tags: Tags, tags_max: usize) -> S3Result<Tags> {
         if key.starts_with("aws:") {
             return Err(s3_error!(InvalidTag, "System tags cannot be added/updated by requester"));
         }
-        if tags[..at].iter().any(|(earlier, _)| earlier == key) {
+        if has_key(&tags[..at], key) {
             return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
         }
     }
@@ -132,7 +148,7 @@ mod tests {
         assert!(of(&"k".repeat(128), &"v".repeat(256)).is_ok());
         assert_eq!(code(of(&"k".repeat(129), "v")), "InvalidTag");
         assert_eq!(code(of("k", &"v".repeat(257))), "InvalidTag");
-        assert_eq!(code(of("", "v")), "InvalidTag");
+        assert_eq!(code(of("", "v")), "InvalidArgument");
         assert_eq!(code(of("k%00", "v")), "InvalidTag");
         assert_eq!(code(of("k", "v%3B")), "InvalidTag");
         assert_eq!(code(of("aws:k", "v")), "InvalidTag");
@@ -140,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_key_comes_once() {
-        assert_eq!(code(from_header("a=1&a=2")), "InvalidTag");
+        assert_eq!(code(from_header("a=1&a=2")), "InvalidArgument");
     }
 
     #[test]
@@ -149,7 +165,7 @@ mod tests {
             to_xml(&(0..count).map(|at| pair(&at.to_string(), "")).collect::<Tags>())
         };
         assert_eq!(from_bucket_xml(tags(50)).unwrap().len(), 50);
-        assert_eq!(code(from_bucket_xml(tags(51))), "InvalidTag");
+        assert_eq!(code(from_bucket_xml(tags(51))), "BadRequest");
         assert_eq!(code(from_xml(tags(11))), "InvalidTag");
     }
 
