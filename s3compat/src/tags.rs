@@ -1,10 +1,12 @@
 //! Tags of objects and buckets: the header, the XML, and what both must keep to.
 
+use http::StatusCode;
 use martlet_protocol::limits::{BUCKET_TAGS_MAX, OBJECT_TAGS_MAX};
 use s3s::dto::Tag;
 use s3s::{S3Result, s3_error};
 
 use crate::auth::percent_decode;
+use crate::errors::custom;
 
 /// Characters of a tag's key.
 const KEY_CHARS_MAX: usize = 128;
@@ -72,10 +74,14 @@ fn decode(text: &str) -> Option<String> {
 }
 
 fn check(tags: Tags, tags_max: usize) -> S3Result<Tags> {
+    if tags.len() > tags_max && tags_max == BUCKET_TAGS_MAX {
+        let message = "Bucket tag count cannot be greater than 50";
+        return Err(custom("BadRequest", message, StatusCode::BAD_REQUEST));
+    }
     if tags.len() > tags_max {
         return Err(s3_error!(InvalidTag, "There cannot be more tags than {tags_max}"));
     }
-    for (at, (key, value)) in tags.iter().enumerate() {
+    for (key, value) in &tags {
         let key_chars = key.chars().count();
         if !(1..=KEY_CHARS_MAX).contains(&key_chars) || !key.chars().all(is_allowed) {
             return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
@@ -86,9 +92,9 @@ fn check(tags: Tags, tags_max: usize) -> S3Result<Tags> {
         if key.starts_with("aws:") {
             return Err(s3_error!(InvalidTag, "System tags cannot be added/updated by requester"));
         }
-        if tags[..at].iter().any(|(earlier, _)| earlier == key) {
-            return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
-        }
+    }
+    if !are_distinct(&tags) {
+        return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
     }
     Ok(tags)
 }
@@ -141,6 +147,7 @@ mod tests {
         assert!(of(&"k".repeat(128), &"v".repeat(256)).is_ok());
         assert_eq!(code(of(&"k".repeat(129), "v")), "InvalidTag");
         assert_eq!(code(of("k", &"v".repeat(257))), "InvalidTag");
+        assert_eq!(code(of("", "v")), "InvalidArgument");
         assert_eq!(code(of("k%00", "v")), "InvalidTag");
         assert_eq!(code(of("k", "v%3B")), "InvalidTag");
         assert_eq!(code(of("aws:k", "v")), "InvalidTag");
@@ -150,6 +157,7 @@ mod tests {
     fn a_key_comes_once() {
         assert_eq!(code(from_xml(to_xml(&[pair("a", "1"), pair("a", "2")]))), "InvalidTag");
         assert_eq!(code(from_xml(to_xml(&[pair("", "1")]))), "InvalidTag");
+        assert_eq!(code(from_header("a=1&a=2")), "InvalidArgument");
     }
 
     #[test]
@@ -158,7 +166,7 @@ mod tests {
             to_xml(&(0..count).map(|at| pair(&at.to_string(), "")).collect::<Tags>())
         };
         assert_eq!(from_bucket_xml(tags(50)).unwrap().len(), 50);
-        assert_eq!(code(from_bucket_xml(tags(51))), "InvalidTag");
+        assert_eq!(code(from_bucket_xml(tags(51))), "BadRequest");
         assert_eq!(code(from_xml(tags(11))), "InvalidTag");
     }
 

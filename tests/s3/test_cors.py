@@ -42,6 +42,7 @@ def test_a_life_of_rules(s3, bucket):
     ({"AllowedMethods": ["PATCH"]}, "InvalidRequest"), ({"AllowedMethods": []}, "MalformedXML"),
     ({"AllowedOrigins": ["*.*"]}, "InvalidRequest"), ({"AllowedOrigins": []}, "MalformedXML"),
     ({"AllowedHeaders": ["*a*"]}, "InvalidRequest"), ({"ExposeHeaders": ["*"]}, "InvalidRequest"),
+    ({"AllowedHeaders": ["x-amz-date", "a b"]}, "InvalidRequest"), ({"ExposeHeaders": ["a/b"]}, "InvalidRequest"),
     ({"ID": "x" * 256}, "InvalidRequest"),
 ])
 def test_rules_that_are_none(s3, bucket, change, code):

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use martlet_protocol::backend::ListStart;
-use martlet_protocol::entry::{Body, Bucket, ETag, Part, UploadState, Value};
+use martlet_protocol::entry::{
+    Body, Bucket, ChecksumAlgorithm, ChecksumKind, ETag, Part, Upload, UploadState, Value,
+};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
 use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, UploadId, WriteId};
@@ -123,15 +125,18 @@ impl Inner {
         Ok(self.check_nothing_kept(paths(place)).await?)
     }
 
-    /// Writes a part of an open upload.
+    /// Writes a part of an open upload; `is_sent` says whether its bytes come from a client.
     async fn put_part(
         self: &Arc<Self>,
         place: &Place<'_>,
-        number: u32,
+        (number, is_sent): (u32, bool),
         mut incoming: Incoming,
     ) -> Result<WrittenPart> {
         let number = part_number(number)?;
         let upload = self.open_upload(place).await?;
+        if is_sent {
+            check_given(&upload, &incoming.compute)?;
+        }
         let home = (place.bucket.id, place.object_key);
         let secret = self.unlock_upload(&upload.attributes.marks, home)?;
         if let Some((algorithm, _)) = upload.checksum {
@@ -270,6 +275,25 @@ impl Inner {
     }
 }
 
+/// A part has the checksum that its upload was begun with, and must have it where the object's is made of
+/// those of the parts. CRC64NVME is what uploads have that asked for none: their parts may have any.
+fn check_given(upload: &Upload, given: &[ChecksumAlgorithm]) -> Result<()> {
+    let Some((algorithm, kind)) = upload.checksum else { return Ok(()) };
+    let holds = match given {
+        [] => kind == ChecksumKind::FullObject,
+        given => algorithm == ChecksumAlgorithm::Crc64Nvme || given.contains(&algorithm),
+    };
+    if holds {
+        return Ok(());
+    }
+    let name = |algorithm: &ChecksumAlgorithm| format!("{algorithm:?}").to_ascii_lowercase();
+    Err(Error::InvalidRequest(format!(
+        "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+        name(&algorithm),
+        given.first().map_or_else(|| "null".to_owned(), name)
+    )))
+}
+
 impl ObjectStore {
     /// Writes a part; one of the same number that came before no longer counts.
     ///
@@ -286,7 +310,7 @@ impl ObjectStore {
     ) -> Result<WrittenPart> {
         let inner = self.inner();
         let place = inner.place(bucket, key, upload).await?;
-        inner.put_part(&place, number, body).await
+        inner.put_part(&place, (number, true), body).await
     }
 
     /// Writes a part from bytes of an object.
@@ -307,7 +331,7 @@ impl ObjectStore {
         let (from, key) = &copy.source;
         let source = (&**from, ObjectName { key, version: copy.source_version });
         let body = inner.source_of(source, &copy.source_conditions, copy.selection).await?;
-        inner.put_part(&place, number, body).await
+        inner.put_part(&place, (number, false), body).await
     }
 
     /// A page of the parts of an open upload, by number, above `after`.

@@ -58,11 +58,6 @@ impl Context {
         }
     }
 
-    /// Notes the one value of a key, whatever it was before.
-    pub(crate) fn set(&mut self, key: &'static str, value: impl Into<String>) {
-        self.values.insert((key, None), vec![value.into()]);
-    }
-
     /// Notes the tags of the object that is there.
     pub(crate) fn set_existing<'a>(&mut self, tags: impl IntoIterator<Item = (&'a str, &'a str)>) {
         for (name, value) in tags {

@@ -75,7 +75,8 @@ impl Statement {
         }
         let sid = match get(members, "Sid") {
             None => None,
-            Some(Json::Text(sid)) => Some(sid.clone()),
+            // Clients write the name they do not give as an empty one.
+            Some(Json::Text(sid)) => Some(sid.clone()).filter(|sid| !sid.is_empty()),
             Some(_) => return Err(Malformed::new("Invalid policy syntax.")),
         };
         let effect = effect(members)?;

@@ -196,7 +196,7 @@ fn resources_lie_in_the_bucket() {
     let unfit = "Action does not apply to any resource(s) in statement".to_owned();
     assert_eq!(of("s3:GetObject", r#""arn:aws:s3:::bkt""#), Err(unfit.clone()));
     assert_eq!(of("s3:ListBucket", r#""arn:aws:s3:::bkt/*""#), Err(unfit.clone()));
-    assert_eq!(of("s3:CreateBucket", r#""*""#), Err(unfit));
+    assert_eq!(of("s3:CreateBucket", r#""arn:aws:s3:::bkt/*""#), Err(unfit));
 }
 
 #[test]

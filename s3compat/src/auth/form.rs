@@ -73,12 +73,12 @@ impl Authenticator {
                 "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"",
             ));
         }
-        let scope = Scope::parse(get("x-amz-credential", "X-Amz-Credential")?, Place::Query)?;
+        let scope = Scope::parse(get("x-amz-credential", "X-Amz-Credential")?, Place::Form)?;
         let date = get("x-amz-date", "X-Amz-Date")?;
         let time = Timestamp::parse_basic(date).ok_or_else(|| {
-            Place::Query.malformed("X-Amz-Date must be in the ISO8601 Long Format")
+            Place::Form.malformed("X-Amz-Date must be in the ISO8601 Long Format")
         })?;
-        scope.check(time, ("s3", &self.config.regions), Place::Query)?;
+        scope.check(time, ("s3", &self.config.regions), Place::Form)?;
         let signature = get("x-amz-signature", "X-Amz-Signature")?;
         let key = scope.access_key;
         let site = self.site(caller);

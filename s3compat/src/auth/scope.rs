@@ -20,6 +20,7 @@ pub(super) struct Scope<'a> {
 pub(super) enum Place {
     Header,
     Query,
+    Form,
 }
 
 impl Place {
@@ -33,6 +34,7 @@ impl Place {
                 Code::AuthorizationQueryParametersError,
                 format!("Error parsing the query parameters of the signature; {what}"),
             ),
+            Self::Form => Refusal::new(Code::InvalidArgument, what.to_owned()),
         }
     }
 }
@@ -102,6 +104,8 @@ mod tests {
             assert_eq!(header.code, Code::AuthorizationHeaderMalformed, "{wrong}");
             let query = Scope::parse(wrong, Place::Query).unwrap_err();
             assert_eq!(query.code, Code::AuthorizationQueryParametersError, "{wrong}");
+            let form = Scope::parse(wrong, Place::Form).unwrap_err();
+            assert_eq!(form.code, Code::InvalidArgument, "{wrong}");
         }
     }
 }

@@ -142,8 +142,9 @@ impl<'a> Claim<'a> {
     ) -> Result<Authenticated, Refusal> {
         self.check_signed_headers(head)?;
         let announced = Announced::parse(self.payload)?;
-        let credential = site.credential(self.scope.access_key)?;
+        // What is meant for elsewhere is told so, whoever signed it.
         self.scope.check(self.time, (site.service, site.regions), self.place)?;
+        let credential = site.credential(self.scope.access_key)?;
         let date = self.time.to_basic();
         let key = self.check_signature(head, site.service, credential, &date)?;
         let signer = || ChunkSigner::new(key, &date, self.scope.text, self.signature);

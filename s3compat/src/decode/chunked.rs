@@ -23,11 +23,15 @@ use super::signer::ChunkSigner;
 
 /// A signed chunk up to this length is held back until its signature was checked.
 pub(crate) const HELD_BYTES_MAX: u64 = 1024 * 1024;
+/// Fewer bytes than this only the last chunk may have.
+const CHUNK_BYTES_MIN: u64 = 8 * 1024;
 /// A chunk header has a size of 16 digits and a signature of 64 at most: twice that is generous.
 const LINE_BYTES_MAX: usize = 256;
 /// A line of a trailer, and all lines together.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
+/// Hexadecimal digits of a signature.
+const SIGNATURE_BYTES: usize = 64;
 const SIGNATURE_EXTENSION: &[u8] = b"chunk-signature=";
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 
@@ -65,6 +69,8 @@ struct Chunk {
     hash: Sha256,
     is_held: bool,
     held: Pieces,
+    /// It is so short that only the empty one may follow.
+    is_short: bool,
 }
 
 /// The trailer being read.
@@ -112,9 +118,6 @@ impl ChunkDecoder {
     pub fn finish(&mut self) -> Result<HeaderMap, BodyError> {
         match self.state {
             State::End => Ok(std::mem::take(&mut self.trailer.headers)),
-            State::Trailer if self.declared.is_some() => {
-                Err(BodyError::MalformedTrailer("it has no end"))
-            }
             _ => Err(BodyError::Incomplete),
         }
     }
@@ -191,9 +194,14 @@ impl ChunkDecoder {
             None => (header, None),
         };
         let size = parse_size(size)?;
+        if self.chunk.is_short && size > 0 {
+            return Err(BodyError::ShortChunk { least: CHUNK_BYTES_MIN });
+        }
+        self.chunk.is_short = size < CHUNK_BYTES_MIN;
         self.chunk.signature.clear();
         if self.signer.is_some() {
             let signature = extension.and_then(|text| text.strip_prefix(SIGNATURE_EXTENSION));
+            let signature = signature.filter(|text| text.len() == SIGNATURE_BYTES);
             let signature = signature.ok_or(BodyError::MalformedChunk("a chunk is not signed"))?;
             self.chunk.signature.extend_from_slice(signature);
         }
@@ -221,6 +229,9 @@ impl ChunkDecoder {
             let Some(signer) = self.signer.as_mut().filter(|_| !self.trailer.is_signed) else {
                 return Err(BodyError::MalformedTrailer("a signature that has no place"));
             };
+            if value.len() != SIGNATURE_BYTES {
+                return Err(BodyError::MalformedChunk("a signature has another length"));
+            }
             signer.check_trailer(&self.trailer.canonical, value.as_bytes())?;
             self.trailer.is_signed = true;
             return Ok(());

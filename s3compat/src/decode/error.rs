@@ -22,6 +22,12 @@ pub enum BodyError {
     /// The framing of a chunk makes no sense.
     #[error("the aws-chunked framing is malformed: {0}")]
     MalformedChunk(&'static str),
+    /// A chunk that isn't the last one is too short.
+    #[error("only the last chunk is allowed to have a size less than {least} bytes")]
+    ShortChunk {
+        /// Bytes that it needs.
+        least: u64,
+    },
     /// The trailer makes no sense, or isn't the one that was announced.
     #[error("the trailer is malformed: {0}")]
     MalformedTrailer(&'static str),
@@ -63,10 +69,10 @@ impl BodyError {
     /// The S3 error code that says so.
     pub fn code(&self) -> Code {
         match self {
-            Self::Incomplete | Self::Transport(_) => Code::IncompleteBody,
+            Self::Incomplete | Self::MalformedChunk(_) | Self::Transport(_) => Code::IncompleteBody,
             Self::ChunkSignature | Self::TrailerSignature => Code::SignatureDoesNotMatch,
             Self::ContentSha256 => Code::XAmzContentSha256Mismatch,
-            Self::MalformedChunk(_) => Code::InvalidRequest,
+            Self::ShortChunk { .. } => Code::InvalidChunkSize,
             Self::MalformedTrailer(_) => Code::MalformedTrailer,
             Self::FormFields => Code::MaxPostPreDataLengthExceeded,
             Self::MalformedForm(_) => Code::MalformedPostRequest,

@@ -77,7 +77,9 @@ impl Crossing {
         // Who names another method asks about that one.
         let asked = single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str()).ok()?;
         let method = asked.unwrap_or(method.as_str()).to_owned();
-        Some(Self { bucket, is_object, wish: Wish { origin, method, headers: Vec::new() } })
+        // And who names headers is told nothing of a rule that doesn't allow them.
+        let headers = asked_headers(headers).ok()?;
+        Some(Self { bucket, is_object, wish: Wish { origin, method, headers } })
     }
 
     /// The headers of the answer to a preflight.

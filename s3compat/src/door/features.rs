@@ -82,6 +82,8 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
 ];
 
 const COPY_SOURCE: &str = "x-amz-copy-source";
+/// Checksums that S3 has and that aren't here.
+const OTHER_CHECKSUMS: [&str; 5] = ["md5", "sha512", "xxhash128", "xxhash3", "xxhash64"];
 
 /// The one that may come in several lines.
 const LISTED: &str = "x-amz-object-attributes";
@@ -178,6 +180,11 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
             KNOWN_VALUES.iter().any(|(known, value)| *known == name && value.as_bytes() == given)
         };
         let is_meant = || headers.get_all(name).iter().all(|given| is_known(given.as_bytes()));
+        let algorithm = name.strip_prefix("x-amz-checksum-");
+        if algorithm.is_some_and(|algorithm| !OTHER_CHECKSUMS.contains(&algorithm)) {
+            let message = "The algorithm type you specified in x-amz-checksum- header is invalid.";
+            return Err(Refusal::new(Code::InvalidRequest, message));
+        }
         if may_matter(name) && !is_meant() {
             return Err(Refusal::not_implemented(name));
         }
@@ -306,6 +313,12 @@ mod tests {
                 assert_eq!(refusal.code, Code::NotImplemented, "{operation}");
             }
         }
+    }
+
+    #[test]
+    fn checksums_that_nobody_has_are_told_from_those_that_are_not_here() {
+        assert_eq!(check_one("x-amz-checksum-xxhash64", "x"), Err(Code::NotImplemented));
+        assert_eq!(check_one("x-amz-checksum-crc16", "x"), Err(Code::InvalidRequest));
     }
 
     #[test]

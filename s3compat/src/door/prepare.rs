@@ -130,8 +130,7 @@ impl Gate {
             && facts.length().is_none()
             && body.is_end_stream()
         {
-            let message = "You must provide the Content-Length HTTP header.";
-            return Err(Refusal::new(Code::MissingContentLength, message).into());
+            return Err(no_length().into());
         }
         let body = match (passed.operation.body, passed.plan) {
             (BodyKind::Stream, Some(plan)) => Body::http_body_unsync(DecodedBody::new(body, plan)),
@@ -234,7 +233,8 @@ impl Gate {
             return Ok(None);
         }
         let length = if is_chunked {
-            number(headers, "x-amz-decoded-content-length")?
+            let length = number(headers, "x-amz-decoded-content-length");
+            Some(length.ok().flatten().ok_or_else(no_length)?)
         } else {
             number(headers, CONTENT_LENGTH.as_str())?
         };
@@ -379,22 +379,28 @@ fn strip_chunked(headers: &mut HeaderMap, payload: &Payload) -> Result<(), Refus
         return Ok(());
     }
     // The name alone frames nothing, and S3 passes over it. But framing must never be stored as if
-    // it were data, so the sender must have said by a hash that these are the bytes.
-    let is_plain = matches!(payload, Payload::Sha256(_))
-        && !headers.contains_key("x-amz-decoded-content-length");
-    if !is_plain && !matches!(payload, Payload::Chunked { .. }) {
+    // it were data, and who frames says how long it is without.
+    let is_framed = ["x-amz-decoded-content-length", "x-amz-trailer"]
+        .iter()
+        .any(|name| headers.contains_key(*name));
+    if is_framed && !matches!(payload, Payload::Chunked { .. }) {
         return Err(Refusal::new(
             Code::InvalidRequest,
             "Content-Encoding aws-chunked needs an x-amz-content-sha256 of STREAMING-*",
         ));
     }
-    let rest: Vec<&str> = text.split(',').filter(|c| !is_named(c)).map(str::trim).collect();
-    let rest = rest.join(", ");
-    match HeaderValue::from_str(&rest) {
+    let rest: Vec<&str> = text.split(',').filter(|c| !is_named(c)).collect();
+    let rest = rest.join(",");
+    match HeaderValue::from_str(rest.trim()) {
         Ok(value) if !rest.is_empty() => headers.insert(CONTENT_ENCODING, value),
         _ => headers.remove(CONTENT_ENCODING),
     };
     Ok(())
+}
+
+fn no_length() -> Refusal {
+    let message = "You must provide the Content-Length HTTP header.";
+    Refusal::new(Code::MissingContentLength, message)
 }
 
 /// A header that is a number.

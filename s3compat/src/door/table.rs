@@ -314,7 +314,8 @@ pub(super) fn find(
         return Ok(row);
     }
     let is_known = matches!(method, "GET" | "HEAD" | "PUT" | "POST" | "DELETE" | "OPTIONS");
-    let is_bare = keys.is_empty() && !is_copy && method != "OPTIONS";
+    let is_bare = keys.is_empty() && !is_copy && method != "OPTIONS"
+        || method == "PUT" && path == PathKind::Object && matches!(keys[..], [("uploadId", _)]);
     if !is_known || is_bare {
         let message = "The specified method is not allowed against this resource.";
         return Err(Refusal::new(Code::MethodNotAllowed, message).with_detail("Method", method));
@@ -326,12 +327,41 @@ pub(super) fn find(
             .with_detail("ArgumentName", *name)
             .with_detail("ArgumentValue", *value));
     }
-    let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
-    let message = "A header or query parameter you provided implies functionality that is not \
-                   implemented";
-    Err(Refusal::new(Code::NotImplemented, message)
-        .with_detail("Method", method)
-        .with_detail("QueryParameters", names.join(" ")))
+    Err(misfit(method, path, is_copy, &keys))
+}
+
+/// What S3 says to a request that is none of the operations.
+fn misfit(method: &str, path: PathKind, is_copy: bool, keys: &[(&str, &str)]) -> Refusal {
+    use PathKind::Object;
+    let has = |name: &str| keys.iter().any(|(key, _)| *key == name);
+    let argument = |name, message: &'static str| {
+        Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
+    };
+    match (method, path) {
+        _ if is_copy && (method != "PUT" || path != Object) => argument(
+            "x-amz-copy-source",
+            "You can only specify a copy source header for copy requests.",
+        ),
+        ("PUT", Object) if has("partNumber") && !has("uploadId") && keys.len() == 1 => {
+            argument("partNumber", "This operation does not accept partNumber without uploadId")
+        }
+        ("GET", Object) if has("uploads") => Refusal::new(
+            Code::InvalidRequest,
+            "Key is not expected for the GET method ?uploads subresource",
+        ),
+        ("GET", Object) if has("versions") => Refusal::new(
+            Code::InvalidRequest,
+            "There is no such thing as the ?versions sub-resource for a key",
+        ),
+        _ => {
+            let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
+            let message = "A header or query parameter you provided implies functionality that is \
+                           not implemented";
+            Refusal::new(Code::NotImplemented, message)
+                .with_detail("Method", method)
+                .with_detail("QueryParameters", names.join(" "))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -364,8 +394,6 @@ mod tests {
             ("DELETE", Bucket, "replication"),
             ("PUT", Object, "renameObject"),
             ("PUT", Object, "acl&partNumber=1"),
-            ("PUT", Object, "partNumber=1"),
-            ("PUT", Object, "uploadId=1"),
             ("PUT", Object, "tagging&uploadId=1"),
             ("DELETE", Bucket, "versioning"),
             ("PUT", Object, "versionId=null"),
@@ -392,13 +420,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_operation_is_told_by_s3s_name() {
+        use PathKind::Object;
+        for (method, query, code) in [
+            ("PUT", "partNumber=1", Code::InvalidArgument),
+            ("PUT", "uploadId=1", Code::MethodNotAllowed),
+            ("GET", "uploads", Code::InvalidRequest),
+            ("GET", "versions&prefix=a", Code::InvalidRequest),
+        ] {
+            assert_eq!(name(method, Object, query), Err(code), "{method} ?{query}");
+        }
+    }
+
+    #[test]
     fn a_copy_is_never_a_put() {
         let none = Query::default();
         let found =
             |is_copy| find("PUT", PathKind::Object, is_copy, &none, |_| false).unwrap().name;
         assert_eq!((found(true), found(false)), ("CopyObject", "PutObject"));
         let get = find("GET", PathKind::Object, true, &none, |_| false);
-        assert_eq!(get.unwrap_err().code, Code::NotImplemented);
+        assert_eq!(get.unwrap_err().code, Code::InvalidArgument);
     }
 
     #[test]

@@ -223,7 +223,14 @@ async fn bad_requests_never_reach_an_operation() {
         ("PUT", "/b/k", &[("x-amz-write-offset-bytes", "1")], "NotImplemented"),
         ("PUT", "/b/k", &[("content-md5", "x")], "InvalidDigest"),
         ("PUT", "/b/k", &[("content-length", "5368709121")], "EntityTooLarge"),
-        ("PUT", "/b/k", &[("content-encoding", "gzip,aws-chunked")], "InvalidRequest"),
+        (
+            "PUT",
+            "/b/k",
+            &[("content-encoding", "gzip,aws-chunked"), ("x-amz-decoded-content-length", "4")],
+            "InvalidRequest",
+        ),
+        ("GET", "/b/k?uploads", &[], "InvalidRequest"),
+        ("GET", "/b/k", &[("x-amz-copy-source", "b/k")], "InvalidArgument"),
     ];
     for (method, path, headers, expected) in cases {
         let reply = send(&door, request(method, path, headers), UNSIGNED, b"").await;
@@ -264,10 +271,11 @@ async fn anonymous_requests_are_refused_unless_allowed() {
     assert_eq!(code(&reply), "InvalidRequest");
     // Framing is never stored as if it were data.
     let framed = b"1\r\nx\r\n0\r\n\r\n";
-    let chunked = [("content-encoding", "aws-chunked")];
+    let chunked = [("content-encoding", "aws-chunked"), ("x-amz-decoded-content-length", "1")];
     let reply = deliver(&door, request("PUT", "/b/k", &chunked), framed).await;
     assert_eq!(code(&reply), "InvalidRequest");
-    let trailer = [("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"), chunked[0]];
+    let trailer =
+        [("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"), chunked[0], chunked[1]];
     let reply = deliver(&door, request("PUT", "/b/k", &trailer), framed).await;
     assert_eq!(reply.0, StatusCode::OK);
     let seen = recorder.seen.lock();
@@ -287,12 +295,20 @@ async fn chunked_bodies_become_plain_ones() {
     ];
     let streaming = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
     send(&door, request("PUT", "/b/k", &headers), streaming, framed).await;
-    send(&door, request("PUT", "/b/k", &headers[2..3]), streaming, framed).await;
+    for length in [&headers[2..3], &[("x-amz-decoded-content-length", "x"), headers[2]]] {
+        let reply = send(&door, request("PUT", "/b/k", length), streaming, framed).await;
+        assert_eq!(code(&reply), "MissingContentLength");
+    }
     let longer = [("x-amz-decoded-content-length", "4"), headers[2]];
     send(&door, request("PUT", "/b/k", &longer), streaming, framed).await;
     send(&door, request("PUT", "/b/k", &headers[..2]), streaming, framed).await;
-    let reply =
-        send(&door, request("PUT", "/b/k", &[("x-amz-trailer", "x-a")]), streaming, b"").await;
+    let reply = send(
+        &door,
+        request("PUT", "/b/k", &[headers[1], ("x-amz-trailer", "x-a")]),
+        streaming,
+        b"",
+    )
+    .await;
     assert_eq!(code(&reply), "InvalidRequest");
     let seen = recorder.seen.lock();
     assert_eq!(seen[0].body, Ok(Bytes::from_static(b"abc")));
@@ -300,11 +316,9 @@ async fn chunked_bodies_become_plain_ones() {
     assert_eq!(seen[0].headers["content-length"], "3");
     assert_eq!(seen[0].headers["content-encoding"], "gzip");
     assert!(!seen[0].headers.contains_key("x-amz-trailer"));
-    assert_eq!(seen[1].body, Ok(Bytes::from_static(b"abc")));
-    assert!(!seen[1].headers.contains_key("content-length"));
-    assert_eq!(seen[2].body, Err(BodyError::Incomplete));
-    assert!(matches!(seen[3].body, Err(BodyError::MalformedTrailer(_))));
-    assert_eq!(seen.len(), 4);
+    assert_eq!(seen[1].body, Err(BodyError::Incomplete));
+    assert!(matches!(seen[2].body, Err(BodyError::MalformedTrailer(_))));
+    assert_eq!(seen.len(), 3);
 }
 
 #[tokio::test]

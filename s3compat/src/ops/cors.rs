@@ -2,6 +2,7 @@
 //! asks of them.
 
 use futures::future::BoxFuture;
+use http::HeaderName;
 use martlet_protocol::Setting;
 use martlet_proxy::{Error, ObjectStore};
 use s3s::dto::{
@@ -100,11 +101,22 @@ fn check_patterns(rule: &CORSRule) -> S3Result<()> {
              ExposeHeader."
         ));
     }
-    let all = rule.allowed_origins.iter().chain(rule.allowed_headers.iter().flatten());
-    if all.chain(rule.expose_headers.iter().flatten()).any(|it| it.contains(char::is_control)) {
+    if rule.allowed_origins.iter().any(|it| it.contains(char::is_control)) {
         return Err(s3_error!(InvalidRequest, "A CORS rule has a control character"));
     }
-    Ok(())
+    check_names("AllowedHeader", rule.allowed_headers.as_ref())?;
+    check_names("ExposeHeader", rule.expose_headers.as_ref())
+}
+
+/// Refuses what can't be the name of a header, but for a wildcard, which names may have.
+fn check_names(element: &str, names: Option<&Vec<String>>) -> S3Result<()> {
+    let is_name = |name: &str| HeaderName::from_bytes(name.as_bytes()).is_ok();
+    match names.into_iter().flatten().find(|name| !is_name(name)) {
+        None => Ok(()),
+        Some(name) => {
+            Err(s3_error!(InvalidRequest, "{element} \"{name}\" contains invalid character."))
+        }
+    }
 }
 
 impl Operations {
@@ -153,7 +165,7 @@ mod tests {
             allowed_origins: vec!["*".to_owned(), "http://*.a.b".to_owned()],
             expose_headers: Some(vec!["ETag".to_owned()]),
             id: Some("x".repeat(255)),
-            max_age_seconds: Some(0),
+            max_age_seconds: Some(-1),
         }
     }
 
@@ -189,6 +201,10 @@ mod tests {
         );
         assert_eq!(refusal(|rule| rule.expose_headers = Some(vec!["*".into()])), "InvalidRequest");
         assert_eq!(refusal(|rule| rule.id = Some("x".repeat(256))), "InvalidRequest");
-        assert_eq!(refusal(|rule| rule.max_age_seconds = Some(-1)), "MalformedXML");
+        for name in ["a b", "a:b", "a/b", "a(b)", "a[b]", "a=b", "\"a\"", ""] {
+            let names = || Some(vec!["ETag".to_owned(), name.to_owned()]);
+            assert_eq!(refusal(|rule| rule.allowed_headers = names()), "InvalidRequest", "{name}");
+            assert_eq!(refusal(|rule| rule.expose_headers = names()), "InvalidRequest", "{name}");
+        }
     }
 }

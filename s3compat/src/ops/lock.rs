@@ -63,7 +63,9 @@ fn period(days: Option<i32>, years: Option<i32>) -> S3Result<Period> {
 
 /// What a bucket is to say about locks.
 fn bucket_lock(configuration: Option<ObjectLockConfiguration>) -> S3Result<BucketLock> {
-    let configuration = configuration.ok_or_else(malformed)?;
+    let Some(configuration) = configuration else {
+        return Err(s3_error!(MissingRequestBodyError, "Request Body is empty"));
+    };
     let enabled = configuration.object_lock_enabled.as_ref().map(ObjectLockEnabled::as_str);
     if enabled != Some(ObjectLockEnabled::ENABLED) {
         return Err(malformed());
@@ -278,7 +280,8 @@ mod tests {
         ] {
             assert_eq!(read(enabled, rule.clone()), malformed, "{enabled:?} {rule:?}");
         }
-        assert_eq!(bucket_lock(None).unwrap_err().code().as_str(), "MalformedXML");
+        let nothing = bucket_lock(None).unwrap_err();
+        assert_eq!(nothing.code().as_str(), "MissingRequestBodyError");
         let period = Err("InvalidRetentionPeriod".to_owned());
         for (days, years) in
             [(Some(0), None), (Some(36_501), None), (None, Some(-1)), (None, Some(101))]

@@ -50,9 +50,9 @@ impl Operations {
         let lenient = lenient(&mut request);
         lenient.refuse_conditions()?;
         let input = request.input;
-        let upload = upload_id(&input.upload_id)?;
         let number = part_number(input.part_number)?;
         let (source, source_version) = copy_source(input.copy_source)?;
+        let upload = upload_id(&input.upload_id)?;
         let rights = Rights::find(&request.extensions)?;
         let from = ObjectName { key: &source.1, version: source_version };
         let guard = rights.check_source((&source.0, from), None).await?;

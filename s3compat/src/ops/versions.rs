@@ -61,7 +61,14 @@ impl Operations {
         let is_on = match asked.status.as_ref().map(BucketVersioningStatus::as_str) {
             Some(BucketVersioningStatus::ENABLED) => true,
             Some(BucketVersioningStatus::SUSPENDED) => false,
-            _ => {
+            Some(_) => {
+                return Err(s3_error!(
+                    MalformedXML,
+                    "The XML you provided was not well-formed or did not validate against our \
+                     published schema"
+                ));
+            }
+            None => {
                 return Err(s3_error!(
                     IllegalVersioningConfigurationException,
                     "The Versioning element must be specified as Enabled or Suspended"

@@ -50,7 +50,11 @@ impl<'a> Asked<'a> {
                 .map_err(|why| StsError::new(StsCode::MalformedPolicyDocument, why.to_string()))?;
         }
         let duration_s = form.get("DurationSeconds").map(|text| {
-            let number = text.parse().ok().filter(|number| SESSION_S.contains(number));
+            let number: i64 = text.parse().map_err(|_| {
+                let message = "DurationSeconds is not a number";
+                StsError::new(StsCode::MalformedInput, message.to_owned())
+            })?;
+            let number = u32::try_from(number).ok().filter(|number| SESSION_S.contains(number));
             let (least, most) = (SESSION_S.start(), SESSION_S.end());
             let wrong = || format!("DurationSeconds must be a number from {least} to {most}");
             number.ok_or_else(|| StsError::validation(wrong()))

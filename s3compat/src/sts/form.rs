@@ -76,9 +76,19 @@ impl<'a> Form<'a> {
     /// A parameter that must be given.
     pub(super) fn need(&self, name: &str) -> Result<&str, StsError> {
         self.get(name).filter(|value| !value.is_empty()).ok_or_else(|| {
-            StsError::new(StsCode::MissingParameter, format!("The request must contain {name}"))
+            StsError::validation(format!(
+                "1 validation error detected: Value at '{}' failed to satisfy constraint: Member \
+                 must not be null",
+                in_lower_camel_case(name)
+            ))
         })
     }
+}
+
+/// A parameter's name as errors write it.
+fn in_lower_camel_case(name: &str) -> String {
+    let (first, rest) = name.split_at(name.len().min(1));
+    first.to_ascii_lowercase() + rest
 }
 
 #[cfg(test)]
@@ -93,7 +103,9 @@ mod tests {
     fn an_action_takes_what_it_knows() {
         let form = Form::parse("Action=AssumeRole&Version=2011-06-15&RoleArn=a%2Fb+c").unwrap();
         assert_eq!((form.action, form.get("RoleArn")), (Action::AssumeRole, Some("a/b c")));
-        assert_eq!(form.need("RoleSessionName").unwrap_err().code, StsCode::MissingParameter);
+        let missing = form.need("RoleSessionName").unwrap_err();
+        assert_eq!(missing.code, StsCode::ValidationError);
+        assert!(missing.message.contains("'roleSessionName'"), "{}", missing.message);
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn put<'a>(world: &'a World, payload: &'static str) -> Call<'a> {
 }
 
 fn unsigned(trailer: &str) -> String {
-    format!("2\r\nhe\r\n3\r\nllo\r\n0\r\n{trailer}\r\n")
+    format!("5\r\n{BODY}\r\n0\r\n{trailer}\r\n")
 }
 
 fn hash(bytes: &str) -> String {

@@ -76,7 +76,7 @@ async fn a_bucket_has_locks_from_its_beginning_or_later_and_for_good() {
         (rule("<Days>1</Days><Years>1</Years><Mode>GOVERNANCE</Mode>"), "MalformedXML"),
         (rule("<Days>1</Days><Mode>governance</Mode>"), "MalformedXML"),
         (configuration("").replace("Enabled<", "Disabled<"), "MalformedXML"),
-        (String::new(), "MalformedXML"),
+        (String::new(), "MissingRequestBodyError"),
         (rule("<Days>0</Days><Mode>GOVERNANCE</Mode>"), "InvalidRetentionPeriod"),
         (rule("<Years>-1</Years><Mode>GOVERNANCE</Mode>"), "InvalidRetentionPeriod"),
     ] {

@@ -280,5 +280,5 @@ async fn the_service_answers_in_its_own_form() {
     let arn = form("").replace("role%2Freader", "user%2Freader");
     world.ask_tokens("TKEY", None, &arn).await.refused(400, "ValidationError");
     let missing = "Action=AssumeRole&Version=2011-06-15&RoleSessionName=ab";
-    world.ask_tokens("TKEY", None, missing).await.refused(400, "MissingParameter");
+    world.ask_tokens("TKEY", None, missing).await.refused(400, "ValidationError");
 }

@@ -42,7 +42,7 @@ async fn tags_have_limits() {
     put(document(&[(&"k".repeat(129), "v")])).await.refused(400, "InvalidTag");
     put("<Tagging><TagSet>".into()).await.refused(400, "MalformedXML");
     let header = world.call("PUT", "/bkt/k").header("x-amz-tagging", "a=1&a=2").send().await;
-    header.refused(400, "InvalidTag");
+    header.refused(400, "InvalidArgument");
     let nothing =
         world.call("PUT", "/bkt/nothing?tagging").body(document(&[("a", "1")])).send().await;
     nothing.refused(404, "NoSuchKey");

@@ -32,7 +32,7 @@ async fn the_state_of_a_bucket_is_set_and_told() {
     let wrong = "IllegalVersioningConfigurationException";
     set(&world, "<VersioningConfiguration/>").await.refused(400, wrong);
     let on = "<VersioningConfiguration><Status>On</Status></VersioningConfiguration>";
-    set(&world, on).await.refused(400, wrong);
+    set(&world, on).await.refused(400, "MalformedXML");
     let mfa = "<VersioningConfiguration><Status>Enabled</Status><MfaDelete>Enabled</MfaDelete>\
                </VersioningConfiguration>";
     set(&world, mfa).await.refused(501, "NotImplemented");

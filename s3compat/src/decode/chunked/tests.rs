@@ -155,11 +155,11 @@ fn trailers_are_those_that_were_announced() {
         "0\r\nx-amz-checksum-crc32c:a\r\nx-amz-meta-a:b\r\n\r\n",
         "0\r\nnonsense\r\n\r\n",
         "0\r\n:\r\n\r\n",
-        "0\r\nx-amz-checksum-crc32c:a\r\n",
         "0\r\nx-amz-checksum-crc32c:a\r\nx-amz-trailer-signature:00\r\n\r\n",
     ] {
         assert!(is_trailer(&refused(body.as_bytes())), "{body:?}: {:?}", refused(body.as_bytes()));
     }
+    assert_eq!(refused(b"0\r\nx-amz-checksum-crc32c:a\r\n"), BodyError::Incomplete);
     let long = format!("0\r\nx-amz-checksum-crc32c:{}\r\n\r\n", "a".repeat(9000));
     assert!(is_trailer(&refused(long.as_bytes())));
     let unsigned_trailer = TRAILER.split("x-amz-trailer-signature").next().unwrap();
@@ -201,6 +201,25 @@ fn absurd_framing_is_refused_in_bounded_memory() {
     // Where signatures are due, a chunk without one is no chunk.
     let bare = decode(signed(), b"1\r\nx\r\n0\r\n\r\n", 5).unwrap_err();
     assert!(matches!(bare, BodyError::MalformedChunk(_)));
+}
+
+#[test]
+fn only_the_last_chunk_may_be_short() {
+    let least = usize::try_from(CHUNK_BYTES_MIN).unwrap();
+    for (sizes, holds) in [
+        (&[1][..], true),
+        (&[least, 1], true),
+        (&[least + 8, least, 100], true),
+        (&[1, 1], false),
+        (&[least - 1, least], false),
+        (&[least, 10, 20], false),
+    ] {
+        let chunks: Vec<Vec<u8>> = sizes.iter().map(|size| vec![7; *size]).collect();
+        let decoded = decode(unsigned(), &frame(&chunks), 1000).map(|(bytes, _)| bytes.len());
+        let short = BodyError::ShortChunk { least: CHUNK_BYTES_MIN };
+        let expected = if holds { Ok(sizes.iter().sum()) } else { Err(short) };
+        assert_eq!(decoded, expected, "{sizes:?}");
+    }
 }
 
 #[test]
@@ -255,9 +274,12 @@ fn frame(chunks: &[Vec<u8>]) -> Vec<u8> {
 proptest! {
     #[test]
     fn cuts_do_not_matter(
-        chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..6),
+        whole in proptest::collection::vec(0u8..3, 0..4),
+        last in proptest::collection::vec(any::<u8>(), 0..200),
         cut in 1usize..300,
     ) {
+        let chunk = |extra: &u8| vec![*extra; 8192 + usize::from(*extra)];
+        let chunks: Vec<Vec<u8>> = whole.iter().map(chunk).chain([last]).collect();
         let body = frame(&chunks);
         let (decoded, trailers) = decode(unsigned(), &body, cut).unwrap();
         prop_assert_eq!(decoded, chunks.concat());
@@ -266,7 +288,7 @@ proptest! {
 
     #[test]
     fn a_truncated_body_is_never_whole(
-        chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..4),
+        chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..2),
         cut in 1usize..60,
         missing in 1usize..40,
     ) {

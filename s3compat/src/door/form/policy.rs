@@ -24,8 +24,18 @@ pub(super) struct Policy {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Condition {
-    Equals { name: String, value: String },
-    StartsWith { name: String, start: String },
+    Equals {
+        name: String,
+        value: String,
+    },
+    StartsWith {
+        name: String,
+        start: String,
+    },
+    /// It names no field: no form fulfils it.
+    Never {
+        written: String,
+    },
     Length(RangeInclusive<u64>),
 }
 
@@ -67,8 +77,9 @@ impl Policy {
             let holds = match condition {
                 Condition::Equals { name, value } => value_of(name) == Some(value),
                 Condition::StartsWith { name, start } => {
-                    value_of(name).unwrap_or_default().starts_with(start)
+                    starts_with(name, value_of(name).unwrap_or_default(), start)
                 }
+                Condition::Never { .. } => false,
                 Condition::Length(range) => {
                     (least, most) = (least.max(*range.start()), most.min(*range.end()));
                     true
@@ -94,8 +105,17 @@ impl Policy {
                 Condition::Equals { name, .. } | Condition::StartsWith { name, .. } => {
                     name == field
                 }
-                Condition::Length(_) => false,
+                Condition::Length(_) | Condition::Never { .. } => false,
             })
+    }
+}
+
+/// Whether a field begins so. A Content-Type may be a list, all of which must.
+fn starts_with(name: &str, value: &str, start: &str) -> bool {
+    if name == "content-type" {
+        value.split(',').all(|one| one.trim().starts_with(start))
+    } else {
+        value.starts_with(start)
     }
 }
 
@@ -129,12 +149,15 @@ impl Condition {
                 _ => Err(invalid("content-length-range needs two numbers")),
             };
         }
-        let name = first.as_str().and_then(|name| name.strip_prefix('$'));
-        let (Some(name), Some(text)) = (name, second.as_str()) else {
+        let (Some(name), Some(text)) = (first.as_str(), second.as_str()) else {
             return Err(invalid("a condition needs a field's name after '$', and a text"));
         };
-        let (name, text) = (name.to_ascii_lowercase(), text.to_owned());
+        let field = name.strip_prefix('$');
+        let (name, text) = (field.unwrap_or_default().to_ascii_lowercase(), text.to_owned());
         match operator.as_str() {
+            "eq" | "starts-with" if field.is_none() => {
+                Ok(Self::Never { written: Value::from(list).to_string() })
+            }
             "eq" => Ok(Self::Equals { name, value: text }),
             "starts-with" => Ok(Self::StartsWith { name, start: text }),
             _ => Err(invalid("a condition has an unknown operator")),
@@ -149,6 +172,7 @@ impl Condition {
         match self {
             Self::Equals { name, value } => list("eq", name, value),
             Self::StartsWith { name, start } => list("starts-with", name, start),
+            Self::Never { written } => written.clone(),
             Self::Length(_) => "content-length-range".to_owned(),
         }
     }
@@ -235,6 +259,17 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_types_holds_as_a_whole_and_a_name_without_a_sign_never() {
+        let conditions =
+            json!([{"bucket": "b"}, {"key": "k"}, ["starts-with", "$content-type", "text/"]]);
+        let form = |types| [("key", "k"), ("content-type", types)];
+        assert!(check(&conditions, &form("text/plain, text/html")).is_ok());
+        assert_eq!(check(&conditions, &form("text/plain,image/png")), Err(Code::AccessDenied));
+        let nameless = json!([{"bucket": "b"}, {"key": "k"}, ["eq", "key", "k"]]);
+        assert_eq!(check(&nameless, &[("key", "k")]), Err(Code::AccessDenied));
+    }
+
+    #[test]
     fn of_several_lengths_all_must_hold() {
         let conditions = json!([
             {"bucket": "b"},
@@ -274,7 +309,6 @@ mod tests {
             json!({"a": 1}),
             json!({"a": "1", "b": "2"}),
             json!("a"),
-            json!(["eq", "key", "k"]),
             json!(["like", "$key", "k"]),
             json!(["content-length-range", 0]),
             json!(["content-length-range", -1, 0]),
