@@ -42,7 +42,7 @@ impl Up {
     async fn told(folder: TempDir, s3_port: &str, environment: &[(&str, String)]) -> Self {
         let mut command = in_folder(&folder.path().join("cluster"), &["up", "--s3-port", s3_port]);
         command.args(["--nodes", "1", "--zones", "1", "--replicas", "1"]);
-        command.envs(environment.iter().map(|(name, value)| (name, value)));
+        command.envs(environment.iter().map(|it| (it.0, &it.1)));
         Self::wait(folder, command).await
     }
 

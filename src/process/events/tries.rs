@@ -47,7 +47,7 @@ impl Tries {
     }
 
     /// Whether those behind it have waited long enough.
-    pub(super) fn are_over(&self, limits: Limits) -> bool {
+    pub(super) fn are_over(self, limits: Limits) -> bool {
         self.attempts >= limits.attempts || self.refusals >= limits.refusals
     }
 }
