@@ -272,7 +272,7 @@ def test_what_is_no_form(server, bucket):
 def test_a_long_name_of_a_file_is_not_written_out_a_thousand_times(server, bucket):
     """Forms are read before it is known who sent them: what they take must not grow with what they say."""
     many = post(server, bucket, {"key": "${filename}" * 1500}, name="n" * 40_000)
-    refused(many, 400, "MaxPostPreDataLengthExceeded")
+    refused(many, 400, "MaxPostPreDataLengthExceededError")
 
 
 def test_only_fields_say_what_the_object_is_like(server, s3, bucket):
