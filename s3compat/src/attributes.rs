@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(refused(&[("x-amz-storage-class", "\u{e4}")]), "InvalidArgument");
         let redirect = "x-amz-website-redirect-location";
         assert_eq!(refused(&[(redirect, "ftp://x")]), "InvalidRedirectLocation");
-        assert_eq!(refused(&[("x-amz-tagging", "a=1&a=2")]), "InvalidTag");
+        assert_eq!(refused(&[("x-amz-tagging", "a=1&a=2")]), "InvalidArgument");
         assert_eq!(refused(&[("content-type", "t\u{e4}xt")]), "InvalidArgument");
     }
 
