@@ -191,7 +191,7 @@ mod tests {
         let tags = ("x-amz-tagging", "a=b");
         assert!(case("PutObject", &[tags]).sets_tags);
         assert!(!case("PutObject", &[("x-amz-tagging", "")]).sets_tags);
-        assert!(!case("CopyObject", &[tags]).sets_tags);
+        assert!(case("CopyObject", &[tags]).sets_tags);
         assert!(case("CopyObject", &[tags, ("x-amz-tagging-directive", "REPLACE")]).sets_tags);
         assert!(case("PutObject", &[("x-amz-acl", "public-read")]).sets_acl);
         assert!(!case("PutObject", &[("x-amz-acl", "private")]).sets_acl);
