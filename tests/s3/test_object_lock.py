@@ -308,7 +308,7 @@ def test_bodies_that_are_none(server, s3, locked):
             reply = wire.request(server, "PUT", f"/{locked}/k?{resource}", body=body)
             assert (reply.status, reply.code) == (400, "MalformedXML"), (resource, body, reply.body)
     reply = wire.request(server, "PUT", f"/{locked}?object-lock", body=b"")
-    assert (reply.status, reply.code) == (400, "MalformedXML")
+    assert (reply.status, reply.code) == (400, "MissingRequestBodyError")
     reply = wire.request(server, "PUT", f"/{locked}/k?partNumber=1&uploadId=1", {"x-amz-object-lock-legal-hold": "ON"}, b"x")
     assert reply.status == 501
 
