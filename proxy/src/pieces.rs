@@ -10,7 +10,7 @@ const SHORT_BYTES: usize = 4096;
 /// Pieces of a body, in order. However short they come, what they take is bounded by their bytes.
 #[derive(Debug, Default)]
 pub struct Pieces {
-    pieces: VecDeque<Bytes>,
+    whole: VecDeque<Bytes>,
     /// Behind all of them.
     short: BytesMut,
     bytes: usize,
@@ -29,7 +29,7 @@ impl Pieces {
             self.short.extend_from_slice(&piece);
         } else {
             self.join();
-            self.pieces.push_back(piece);
+            self.whole.push_back(piece);
         }
     }
 
@@ -40,11 +40,11 @@ impl Pieces {
         self.bytes -= left;
         let mut taken = Vec::new();
         while left > 0
-            && let Some(mut piece) = self.pieces.pop_front()
+            && let Some(mut piece) = self.whole.pop_front()
         {
             if piece.len() > left {
                 let rest = piece.split_off(left);
-                self.pieces.push_front(rest);
+                self.whole.push_front(rest);
             }
             left -= piece.len();
             taken.push(piece);
@@ -59,7 +59,7 @@ impl Pieces {
 
     fn join(&mut self) {
         if !self.short.is_empty() {
-            self.pieces.push_back(self.short.split().freeze());
+            self.whole.push_back(self.short.split().freeze());
         }
     }
 }
