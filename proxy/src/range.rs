@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(bytes(Selection::Whole, 0), Some(0..0));
         assert_eq!(bytes(Selection::From { first: 0, last: None }, 0), None);
         assert_eq!(bytes(Selection::Suffix { length: 0 }, 0), None);
-        let whole = Some(Selected { range: 0..0, partial: false, parts: None });
+        let whole = Some(Selected::new(0..0, false, None));
         for all in [Selection::Suffix { length: 5 }, Selection::Part { number: 1 }] {
             assert_eq!(all.resolve(0, &[]).ok(), whole);
         }

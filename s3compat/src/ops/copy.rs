@@ -1,6 +1,6 @@
 //! CopyObject, and the source of a copy.
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 use martlet_protocol::VersionId;
 use martlet_protocol::entry::{ChecksumAlgorithm, Marks};
 use martlet_proxy::{CopyObject, ObjectName, Written};

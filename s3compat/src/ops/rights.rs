@@ -146,7 +146,7 @@ impl Rights {
         );
         let open = self.undecided(&standing, &[read], Some(name)).await?;
         let guard = self.guard_of(&standing, &open);
-        if !self.may_list_in(&standing, Some(key)).await?
+        if !self.may_list_in(&standing, Some(name.key)).await?
             && self.existing_tags(bucket, name).await?.is_none()
         {
             return Err(denied());
