@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Where messages are carried to.
 #[derive(Debug)]
 pub(super) enum Destination {
-    Webhook(Webhook),
+    Webhook(Box<Webhook>),
     File(QueueFile),
 }
 

@@ -54,7 +54,7 @@ impl TargetSettings {
         match (&self.webhook, &self.queue_file) {
             (Some(url), None) => {
                 let (ca_file, token_file) = (self.ca_file.as_deref(), self.token_file.as_deref());
-                Webhook::new(url, ca_file, token_file).map(Destination::Webhook)
+                Webhook::new(url, ca_file, token_file).map(|it| Destination::Webhook(Box::new(it)))
             }
             (None, Some(path)) if self.ca_file.is_none() && self.token_file.is_none() => {
                 Ok(Destination::File(QueueFile::new(path.clone())))

@@ -83,8 +83,9 @@ fn silent() -> http_body_util::combinators::BoxBody<Bytes, Infallible> {
 
 #[tokio::test]
 async fn whoever_sends_slowly_holds_turns_of_its_own() {
+    type Ask = fn() -> Request<()>;
     const FORM: [(&str, &str); 1] = [("content-type", "multipart/form-data; boundary=x")];
-    let asked: [(&str, fn() -> Request<()>); 3] = [
+    let asked: [(&str, Ask); 3] = [
         ("alice", || Signing::default().sign(request("POST", "/b?delete", &[]), UNSIGNED)),
         ("nobody", || request("POST", "/b?delete", &[])),
         ("nobody", || request("POST", "/b", &FORM)),
