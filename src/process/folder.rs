@@ -67,7 +67,8 @@ impl DataFolder {
     }
 }
 
-fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Replaces a file as a whole: after a power cut either the old bytes are there or the new.
+pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let mut file =
         OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;

@@ -23,6 +23,7 @@ use serde::de::IgnoredAny;
 
 use super::Counts;
 use super::spool::Tail;
+use crate::process::folder::replace_file;
 
 const REFUSED: &str = "refused.jsonl";
 const AGAIN: &str = "again.jsonl";
@@ -102,9 +103,7 @@ impl Aside {
         if rest.is_empty() {
             fs::remove_file(&path)?;
         } else if rest.len() < text.len() {
-            let fresh = self.folder.join(format!("{AGAIN}.new"));
-            fs::write(&fresh, rest)?;
-            fs::rename(fresh, path)?;
+            replace_file(&path, rest)?;
         }
         let count = batch.len() as u64;
         self.counts.taken.fetch_add(count, Ordering::Relaxed);
