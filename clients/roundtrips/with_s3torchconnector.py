@@ -96,7 +96,7 @@ class TorchConnector:
         reader = S3StorageReader(REGION, where, s3client_config=HOW["s3client_config"])
         dcp.load(fresh, storage_reader=reader, no_dist=True)
         assert all(torch.equal(fresh[name], value) for name, value in saved.items())
-        assert f"epoch-1/.metadata" in self.keys("epoch-1/"), self.keys("epoch-1/")
+        assert "epoch-1/.metadata" in self.keys("epoch-1/"), self.keys("epoch-1/")
 
     def remove_bucket(self):
         bare.remove_bucket()

@@ -2,9 +2,49 @@
 
 import contextlib
 import hashlib
+import time
 
+import boto3
+import botocore
 import pytest
 from botocore.exceptions import ClientError
+from harness import server as harness
+
+# For what takes a second or so on a machine that does nothing else.
+PATIENCE_S = 40
+
+
+def soon(check):
+    """What `check` gives once it raises no more: what was changed is in force a little later."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return check()
+        except (AssertionError, ClientError, pytest.fail.Exception):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def until(is_so):
+    """What `is_so` gives once that is true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        result = is_so()
+        if result:
+            return result
+        time.sleep(0.05)
+    raise AssertionError("it did not come to this in time")
+
+
+def client_of(endpoint, key, **config):
+    """A client with the credentials that `admin key create` printed. It asks once."""
+    settings = {"retries": {"total_max_attempts": 1, "mode": "standard"},
+                "s3": {"addressing_style": "path"}, "max_pool_connections": 64}
+    return boto3.client(
+        "s3", endpoint_url=endpoint, region_name=harness.REGION,
+        aws_access_key_id=key["access_key"], aws_secret_access_key=key["secret_key"],
+        config=botocore.config.Config(**{**settings, **config}))
 
 
 @contextlib.contextmanager
@@ -17,6 +57,14 @@ def refused(code, status=None):
     assert response["Error"]["Code"] in codes, response
     if status is not None:
         assert response["ResponseMetadata"]["HTTPStatusCode"] == status, response
+
+
+def code_of(call, *arguments, **named):
+    """The status and the code of the S3 error that a call must end in."""
+    with pytest.raises(ClientError) as caught:
+        call(*arguments, **named)
+    response = caught.value.response
+    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
 
 
 def assert_refused(reply, status, *codes):

@@ -4,16 +4,16 @@ import http.client
 import json
 import re
 import ssl
-import time
+import urllib.error
+import urllib.request
 
 import pytest
 import trustme
-import urllib.request
 from botocore.exceptions import ClientError
 
 from conftest import client_for, running_server
+from helpers import code_of, until
 
-PATIENCE_S = 40
 FIELDS = ["owner", "bucket", "time", "ip", "requester", "request_id", "operation", "key", "uri",
           "status", "error", "sent", "size", "total", "turn_around", "referer", "agent", "version",
           "host_id", "signature", "cipher", "authentication", "host", "tls", "arn", "acl"]
@@ -24,16 +24,6 @@ def read_line(line):
     fields = [next(piece for piece in found if piece) for found in LINE.findall(line)]
     assert len(fields) == len(FIELDS), line
     return dict(zip(FIELDS, fields))
-
-
-def until(is_so):
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        result = is_so()
-        if result:
-            return result
-        time.sleep(0.1)
-    raise AssertionError("it did not come to this in time")
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +83,6 @@ def policy(client, source, target, prefix="log/", **changes):
 def put_logging(client, source, target, prefix="log/", **more):
     enabled = {"TargetBucket": target, "TargetPrefix": prefix, **more}
     client.put_bucket_logging(Bucket=source, BucketLoggingStatus={"LoggingEnabled": enabled})
-
-
-def code_of(call, *arguments, **named):
-    with pytest.raises(ClientError) as caught:
-        call(*arguments, **named)
-    response = caught.value.response
-    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
 
 
 def test_it_comes_back_and_an_empty_status_ends_it(client, source, target):

@@ -3,7 +3,7 @@
 import pytest
 
 from harness import wire
-from helpers import get, refused
+from helpers import get
 
 BUCKET_RESOURCES = [
     "accelerate", "analytics", "intelligent-tiering", "inventory", "metrics",

@@ -4,15 +4,14 @@ import http.server
 import json
 import ssl
 import threading
-import time
 
 import pytest
 import trustme
 from botocore.exceptions import ClientError
 
 from conftest import client_for, running_server
+from helpers import code_of, until
 
-PATIENCE_S = 40
 HOOK = "arn:martlet:sqs:::hook"
 FILE = "arn:aws:sns:us-east-1:123456789012:file"
 
@@ -62,16 +61,6 @@ class Hook:
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
-
-
-def until(is_so):
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        result = is_so()
-        if result:
-            return result
-        time.sleep(0.05)
-    raise AssertionError("it did not come to this in time")
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +115,6 @@ def get_rules(client, bucket):
     rules = client.get_bucket_notification_configuration(Bucket=bucket)
     del rules["ResponseMetadata"]
     return rules
-
-
-def code_of(call, *arguments, **named):
-    with pytest.raises(ClientError) as caught:
-        call(*arguments, **named)
-    response = caught.value.response
-    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
 
 
 def test_rules_come_back_and_an_empty_document_clears_them(client, heard):

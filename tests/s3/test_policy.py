@@ -1,16 +1,13 @@
 """Bucket policies through a real SDK: what is kept, what is refused, whom they let in."""
 
 import json
-import time
 
 import boto3
 import botocore
 import pytest
 
 from harness import server as harness
-from helpers import get, refused, status
-
-PATIENCE_S = 40
+from helpers import get, refused, soon, status
 
 
 @pytest.fixture(scope="module")
@@ -32,18 +29,6 @@ def put_policy(s3, bucket, *statements):
     document = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
     assert status(s3.put_bucket_policy(Bucket=bucket, Policy=document)) == 204
     return document
-
-
-def soon(check):
-    """Policies are in force within a second or so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return check()
-        except (AssertionError, botocore.exceptions.ClientError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 def denied(call, **how):

@@ -1,45 +1,19 @@
 """How much tenants and buckets may hold, how fast they may ask, and who makes way when all turns are taken."""
 
 import itertools
-import time
 import urllib.error
 import urllib.request
 
-import boto3
-import botocore
 import pytest
 
 from conftest import client_for, running_server
-from harness import server as harness
 from harness.admin import Refused, admin
-from helpers import get, refused
+from helpers import client_of, get, refused, soon
 
-PATIENCE_S = 40
 KIB = 1024
 MIB = 1024 * KIB
 
 _numbers = itertools.count()
-
-
-def client(endpoint, key, **config):
-    settings = {"retries": {"total_max_attempts": 1, "mode": "standard"},
-                "s3": {"addressing_style": "path"}, "max_pool_connections": 64}
-    return boto3.client(
-        "s3", endpoint_url=endpoint, region_name=harness.REGION,
-        aws_access_key_id=key["access_key"], aws_secret_access_key=key["secret_key"],
-        config=botocore.config.Config(**{**settings, **config}))
-
-
-def soon(check):
-    """What was changed is in force within a second or so, what was counted a little later."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return check()
-        except (AssertionError, botocore.exceptions.ClientError, pytest.fail.Exception):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 class Tenant:
@@ -50,7 +24,7 @@ class Tenant:
         self.name = f"quota-{next(_numbers)}"
         self.ask("tenant", "create", self.name)
         self.key = self.ask("key", "create", "--tenant", self.name)
-        self.s3 = client(server.endpoint, self.key)
+        self.s3 = client_of(server.endpoint, self.key)
         self.bucket = self.another()
 
     def ask(self, *words):
@@ -226,7 +200,7 @@ def test_requests_come_no_faster_than_they_may(tenant):
 
     assert soon(listed)["retry-after"] == "1"
     # Another key of the tenant has a rate of its own, until the tenant has one.
-    other = client(tenant.server.endpoint, tenant.ask("key", "create", "--tenant", tenant.name))
+    other = client_of(tenant.server.endpoint, tenant.ask("key", "create", "--tenant", tenant.name))
     for _ in range(20):
         other.list_buckets()
     tenant.ask("key", "limit", key, "--requests", "none")

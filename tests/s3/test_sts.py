@@ -17,25 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from conftest import running_server
 from harness import server as harness
 from harness.admin import Refused, admin
-from helpers import get, refused
+from helpers import get, refused, soon
 
-PATIENCE_S = 40
 ISSUER = "https://idp.example/realm"
 PROVIDER = "idp.example/realm"
 
 _numbers = itertools.count()
-
-
-def soon(check):
-    """What was changed is in force within a second or so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return check()
-        except (AssertionError, botocore.exceptions.ClientError, pytest.fail.Exception):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 def config(**more):

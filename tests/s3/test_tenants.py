@@ -9,39 +9,14 @@ import time
 import urllib.error
 import urllib.request
 
-import boto3
-import botocore
 import pytest
 
 from harness import server as harness
 from harness.admin import Refused, admin
 from harness.cluster import Cluster
-from helpers import get, refused
-
-PATIENCE_S = 40
+from helpers import client_of, get, refused, soon
 
 _numbers = itertools.count()
-
-
-def client(endpoint, key, **config):
-    """A client with the credentials that `admin key create` printed."""
-    settings = {"retries": {"max_attempts": 1, "mode": "standard"}, "s3": {"addressing_style": "path"}}
-    return boto3.client(
-        "s3", endpoint_url=endpoint, region_name=harness.REGION,
-        aws_access_key_id=key["access_key"], aws_secret_access_key=key["secret_key"],
-        config=botocore.config.Config(**{**settings, **config}))
-
-
-def soon(check):
-    """What was changed is in force within a second or so."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return check()
-        except (AssertionError, botocore.exceptions.ClientError, pytest.fail.Exception):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 def denied(call, code="AccessDenied", **how):
@@ -65,7 +40,7 @@ class Tenant:
         self.name = f"tenant-{next(_numbers)}"
         self.line = self.ask("tenant", "create", self.name, "--display-name", f"{self.name} Ltd")
         self.key = self.ask("key", "create", "--tenant", self.name)
-        self.s3 = client(server.endpoint, self.key)
+        self.s3 = client_of(server.endpoint, self.key)
 
     def ask(self, *words, **how):
         return admin(self.server.admin_port, *words, **how)
@@ -77,7 +52,7 @@ class Tenant:
 
     def user(self, name, role):
         self.ask("user", "create", "--tenant", self.name, name, "--role", role)
-        return client(self.server.endpoint,
+        return client_of(self.server.endpoint,
                       self.ask("key", "create", "--tenant", self.name, "--user", name))
 
 
@@ -223,14 +198,14 @@ def test_keys_are_disabled_rotated_and_deleted(red):
     soon(red.s3.list_buckets)
     rotated = red.ask("key", "rotate", name)
     soon(lambda: denied(red.s3.list_buckets, "SignatureDoesNotMatch"))
-    soon(client(red.server.endpoint, rotated).list_buckets)
+    soon(client_of(red.server.endpoint, rotated).list_buckets)
     red.ask("tenant", "disable", red.name)
-    soon(lambda: denied(client(red.server.endpoint, rotated).list_buckets, "InvalidAccessKeyId"))
+    soon(lambda: denied(client_of(red.server.endpoint, rotated).list_buckets, "InvalidAccessKeyId"))
     red.ask("tenant", "enable", red.name)
     with no(f"still has the access key {name}"):
         red.ask("tenant", "delete", red.name)
     red.ask("key", "delete", name)
-    soon(lambda: denied(client(red.server.endpoint, rotated).list_buckets, "InvalidAccessKeyId"))
+    soon(lambda: denied(client_of(red.server.endpoint, rotated).list_buckets, "InvalidAccessKeyId"))
     with no(f"still has the bucket {bucket}"):
         red.ask("tenant", "delete", red.name)
 
@@ -272,7 +247,7 @@ def test_given_keys_are_taken_and_mistakes_are_told(red):
     words = ("key", "create", "--tenant", red.name, "--access-key", given["access_key"])
     made = red.ask(*words, environment={"MARTLET_NEW_SECRET_KEY": given["secret_key"]})
     assert (made["access_key"], made["secret_key"]) == (given["access_key"], given["secret_key"])
-    assert client(red.server.endpoint, given).list_buckets()["Owner"]["ID"] == made["canonical_id"]
+    assert client_of(red.server.endpoint, given).list_buckets()["Owner"]["ID"] == made["canonical_id"]
     assert "secret_key" not in red.ask("key", "show", given["access_key"])
     keys = red.ask("key", "list", "--tenant", red.name)
     assert {key["access_key"] for key in keys} == {given["access_key"], red.key["access_key"]}
@@ -336,7 +311,7 @@ def test_a_cluster_knows_of_changes_everywhere():
         clients = []
         for name in ("red", "blue"):
             admin(first, "tenant", "create", name)
-            clients.append(client(endpoint, admin(first, "key", "create", "--tenant", name)))
+            clients.append(client_of(endpoint, admin(first, "key", "create", "--tenant", name)))
         red, blue = clients
         soon(red.list_buckets)
         red.create_bucket(Bucket="of-red")
