@@ -71,6 +71,13 @@ pub(crate) fn decode_whole(algorithm: ChecksumAlgorithm, text: &str) -> Option<V
     decode(algorithm, value)
 }
 
+/// Whether a text is base64 but for its padding: a checksum of which a piece is missing, which is a wrong
+/// one. What can't be read otherwise is none.
+fn is_cut_off(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
+    text.len() % 4 > 1 && text.bytes().all(is_digit)
+}
+
 /// The checksum in a request's headers, if there is one. Two are a mistake.
 pub(crate) fn in_headers(
     headers: &HeaderMap,
@@ -85,15 +92,15 @@ pub(crate) fn in_headers(
                 "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
             ));
         }
-        let value = value.to_str().ok().and_then(|text| decode(algorithm, text));
-        let Some(value) = value else {
-            return Err(s3_error!(
-                InvalidRequest,
-                "Value for {} header is invalid.",
-                header(algorithm)
-            ));
-        };
-        found = Some((algorithm, value));
+        let text = value.to_str().unwrap_or_default();
+        let name = header(algorithm);
+        match decode(algorithm, text) {
+            Some(value) => found = Some((algorithm, value)),
+            None if is_cut_off(text) => {
+                return Err(s3_error!(BadDigest, "Value for {name} header is invalid."));
+            }
+            None => return Err(s3_error!(InvalidRequest, "Value for {name} header is invalid.")),
+        }
     }
     Ok(found)
 }

@@ -8,8 +8,8 @@ import botocore
 import pytest
 
 from harness import server as harness
-from helpers import get, refused, status
-from test_tenants import Tenant, client, denied, soon
+from helpers import client_of, get, refused, soon, status
+from test_tenants import Tenant, denied
 
 ALL = "http://acs.amazonaws.com/groups/global/AllUsers"
 KNOWN = "http://acs.amazonaws.com/groups/global/AuthenticatedUsers"
@@ -239,7 +239,7 @@ def test_versions_have_lists_of_their_own(red, nobody):
 def test_many_put_a_list_at_once(red):
     bucket = bucket_of(red)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        put = [pool.submit(client(red.server.endpoint, red.key).put_bucket_acl, Bucket=bucket, ACL="public-read")
+        put = [pool.submit(client_of(red.server.endpoint, red.key).put_bucket_acl, Bucket=bucket, ACL="public-read")
                for _ in range(32)]
         assert [status(one.result()) for one in put] == [200] * 32
     assert len(red.s3.get_bucket_acl(Bucket=bucket)["Grants"]) == 2

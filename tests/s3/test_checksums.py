@@ -30,9 +30,12 @@ def test_wrong(server, s3, bucket, algorithm):
     name = f"x-amz-checksum-{algorithm}"
     reply = wire.request(server, "PUT", f"/{bucket}/k", {name: checksum(algorithm, b"other")}, b"data")
     assert_refused(reply, 400, "BadDigest")
-    for nonsense in ("x", "AAAA", "!!!!", checksum(algorithm, b"data")[:-4]):
+    for nonsense in ("", "x", "AAAA", "AAAA_AA", "!!!!", checksum(algorithm, b"data")[:-4]):
         reply = wire.request(server, "PUT", f"/{bucket}/k", {name: nonsense}, b"data")
         assert_refused(reply, 400, "InvalidRequest")
+    # A piece of one is a wrong one.
+    for piece in ("AA", "bad", checksum(algorithm, b"data")[:6]):
+        assert_refused(wire.request(server, "PUT", f"/{bucket}/k", {name: piece}, b"data"), 400, "BadDigest")
     absent(s3, bucket, "k")
 
 

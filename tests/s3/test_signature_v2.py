@@ -13,8 +13,8 @@ import pytest
 from conftest import client_for
 from harness import server as harness
 from harness import wire
-from helpers import absent, assert_refused, get, refused
-from test_tenants import Tenant, client
+from helpers import absent, assert_refused, client_of, get, refused
+from test_tenants import Tenant
 
 MIB = 1 << 20
 
@@ -75,13 +75,13 @@ def test_buckets_with_locks(old):
 def test_a_tenants_key_is_asked_for(server):
     red = Tenant(server)
     bucket = red.bucket()
-    old = client(server.endpoint, red.key, signature_version="s3")
+    old = client_of(server.endpoint, red.key, signature_version="s3")
     old.put_object(Bucket=bucket, Key="k", Body=b"x")
     assert get(red.s3, bucket, "k") == b"x"
-    wrong = client(server.endpoint, {**red.key, "secret_key": "wrong"}, signature_version="s3")
+    wrong = client_of(server.endpoint, {**red.key, "secret_key": "wrong"}, signature_version="s3")
     with refused("SignatureDoesNotMatch", 403):
         wrong.get_object(Bucket=bucket, Key="k")
-    nobody = client(server.endpoint, {"access_key": "NOBODY", "secret_key": "x"}, signature_version="s3")
+    nobody = client_of(server.endpoint, {"access_key": "NOBODY", "secret_key": "x"}, signature_version="s3")
     with refused("InvalidAccessKeyId", 403):
         nobody.list_buckets()
 
