@@ -241,7 +241,7 @@ async fn upload(store: &ObjectStore, keys: &Keys, parts: &[(u32, Bytes)]) -> Res
         written.push((*number, part));
     }
     let named: Vec<_> = written.iter().map(|(number, part)| (*number, part)).collect();
-    store.complete_upload("b", "key", id, naming(&named)).await
+    one.complete_upload("b", "key", id, naming(&named)).await
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use martlet_protocol::{DeviceId, UploadId};
 
 use super::harness::{Harness, body, faulty, pattern, settle};
 use crate::{
-    CompleteUpload, CopyPart, ETagCondition, Error, ListUploads, NamedPart, NewUpload,
+    CompleteUpload, CopyPart, ETagCondition, Error, Incoming, ListUploads, NamedPart, NewUpload,
     ReadConditions, Result, Selection, WriteConditions, WrittenPart,
 };
 
@@ -225,8 +225,15 @@ async fn checksums_of_parts_make_that_of_the_whole() {
         let checksum = Some((ChecksumAlgorithm::Crc32, kind));
         let new = NewUpload { attributes: Attributes::default(), checksum };
         let upload = harness.store.create_upload("b", "key", new).await.unwrap().id;
-        let first = send(&harness, upload, 1, &parts[0]).await.unwrap();
-        let second = send(&harness, upload, 2, &parts[1]).await.unwrap();
+        let refused = send(&harness, upload, 1, &parts[0]).await;
+        assert!(matches!(refused, Err(Error::InvalidRequest(_))), "it comes with another checksum");
+        let send = |number, bytes: &Bytes| {
+            let compute = vec![ChecksumAlgorithm::Crc32];
+            let part = Incoming { compute, ..body(bytes.clone()) };
+            harness.store.upload_part("b", "key", upload, number, part)
+        };
+        let first = send(1, &parts[0]).await.unwrap();
+        let second = send(2, &parts[1]).await.unwrap();
         let named = naming(&[(1, &first), (2, &second)]);
         let crc = |bytes: &[u8]| {
             crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, bytes).to_be_bytes()[4..]
