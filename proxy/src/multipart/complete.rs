@@ -183,16 +183,7 @@ impl Inner {
     ) -> Result<Written> {
         let upload = self.upload(place).await?;
         check_given(&upload, complete)?;
-        let chosen = match self.choose(place, &complete.parts).await {
-            // If nobody keeps a part for others any more, what was on its way has arrived.
-            Err(Error::InvalidPart(_) | Error::BadChecksum(_))
-                if self.has_all_parts(place).await? =>
-            {
-                self.choose(place, &complete.parts).await
-            }
-            chosen => chosen,
-        };
-        let chosen = match chosen {
+        let chosen = match self.choose_in_time(place, &complete.parts).await {
             Ok(chosen) => chosen,
             Err(error) => return self.refused(place, error).await,
         };
@@ -245,6 +236,23 @@ impl Inner {
                 unclaimed.release();
                 Err(Error::NoSuchUpload)
             }
+        }
+    }
+
+    /// The parts that are named, and once more if one that is missing may have been on its way.
+    async fn choose_in_time(
+        &self,
+        place: &Place<'_>,
+        named: &[NamedPart],
+    ) -> Result<Vec<Box<Part>>> {
+        match self.choose(place, named).await {
+            // If nobody keeps a part for others any more, what was on its way has arrived.
+            Err(Error::InvalidPart(_) | Error::BadChecksum(_))
+                if self.has_all_parts(place).await? =>
+            {
+                self.choose(place, named).await
+            }
+            chosen => chosen,
         }
     }
 
