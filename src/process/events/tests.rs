@@ -193,8 +193,8 @@ async fn nothing_is_given_up_that_there_is_no_room_to_put_aside() {
     for count in 1..=2 {
         running.offer(&["1234567890"]);
         until(|| refused() == count).await;
+        until(|| running.events.figures()[0].waiting_bytes == 0).await;
     }
-    until(|| running.events.figures()[0].waiting_bytes == 0).await;
     running.offer(&["1234567890"]);
     until(|| running.events.figures()[0].failures > 6).await;
     assert_eq!((refused(), running.events.figures()[0].waiting_bytes), (2, 20));
