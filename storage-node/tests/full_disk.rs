@@ -31,7 +31,7 @@ async fn a_full_device_goes_on_deleting() {
     for _ in 0..2 {
         fillers.push(image.fill(2 * MIB));
         wait_for_health(&node, |health| *health == DeviceHealth::Full).await;
-        tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
     }
     let error = put_object(&node, "more", 100_000).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
