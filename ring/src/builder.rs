@@ -62,8 +62,8 @@ pub struct Settings {
     pub part_power: u8,
     /// Replicas of each partition; 2.5 gives half of them three and the others two.
     pub replicas: f64,
-    /// How long a moved partition is left alone: the time in which replication surely brings it
-    /// over.
+    /// Hours from one rebalance to the next, unless the moves are settled before. A partition that
+    /// moved is left alone until its move is settled, however long ago that began.
     pub min_part_hours: u32,
     /// How far beyond its share by weight a device may be loaded, 0.1 being a tenth, so that
     /// replicas lie further apart.
@@ -140,6 +140,13 @@ const LONG_AGO_MS: u64 = 0;
 struct Begun {
     replica: Move,
     at_ms: u64,
+}
+
+impl Begun {
+    /// Returns true while no rebalance may move another replica of the partition.
+    fn locks(&self) -> bool {
+        self.at_ms != LONG_AGO_MS
+    }
 }
 
 /// A device on its way out: its weight falls by `step` with each rebalance.

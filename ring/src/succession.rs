@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{Partition, Phase, Term};
 
 use crate::error::{Error, Result};
@@ -37,6 +38,18 @@ impl Ring {
                 "there are two rings of epoch {}: someone used a copy of the builder; write a new \
                  ring from the one whose ring is in use",
                 mine.epoch
+            )));
+        }
+        let is_far = |held: u64, next: u64| next.saturating_sub(held) > RING_AHEAD_MAX;
+        if is_far(mine.epoch, theirs.epoch) || is_far(self.change(), next.change()) {
+            return Err(Error::conflict(format!(
+                "that ring has epoch {} and change {}, too far above epoch {} and change {}, which are \
+                 in use: no ring could follow it; write a new ring from the builder whose ring is in \
+                 use",
+                theirs.epoch,
+                next.change(),
+                mine.epoch,
+                self.change()
             )));
         }
         if theirs.epoch == mine.epoch + 1 && theirs.parent != self.hash() {

@@ -31,9 +31,13 @@ pub(super) fn rebalance(
 
 fn sentence(report: &Report, before: u64) -> String {
     if report.epoch == before {
+        let (what, how) = if report.rebalances_to_go == 0 {
+            ("nothing to do", "is as good as it gets")
+        } else {
+            ("nothing moved", "stays")
+        };
         return format!(
-            "nothing to do: the ring of epoch {before} is as good as it gets (balance {:.2} %, \
-             dispersion {:.2} %)",
+            "{what}: the ring of epoch {before} {how} (balance {:.2} %, dispersion {:.2} %)",
             report.balance, report.dispersion
         );
     }
@@ -51,7 +55,8 @@ fn notes(builder: &Builder, report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     if report.locked > 0 {
         notes.push(format!(
-            "{} left alone, because an earlier move of theirs is under way",
+            "{} left alone, because an earlier move of theirs isn't settled: once `martlet admin \
+             census` is clean, run `settle`, and rebalance again",
             counted(report.locked, "partition")
         ));
     }

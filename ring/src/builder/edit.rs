@@ -255,7 +255,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Lets the next rebalance move what moved lately.
+    /// Lets the next rebalance move partitions whose moves aren't settled. Their previous holders stay
+    /// named.
     pub fn pretend_min_part_hours_passed(&mut self) {
         self.moves.iter_mut().for_each(|begun| begun.at_ms = LONG_AGO_MS);
     }

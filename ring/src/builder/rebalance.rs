@@ -84,35 +84,30 @@ impl Builder {
                 self.settings.replicas
             )));
         }
-        let young = self.moves.iter().filter(|begun| self.is_young(begun, now_ms));
-        let Some(last_ms) = young.map(|begun| begun.at_ms).max() else { return Ok(()) };
         if self.removed.contains(&true) {
             return Ok(());
         }
-        let wait =
-            (last_ms + u64::from(self.settings.min_part_hours) * HOUR_MS - now_ms).div_ceil(60_000);
+        let last_ms = self.moves.iter().map(|begun| begun.at_ms).max().unwrap_or(LONG_AGO_MS);
+        let hours = self.settings.min_part_hours;
+        let next_ms = last_ms + u64::from(hours) * HOUR_MS;
+        if last_ms == LONG_AGO_MS || next_ms <= now_ms {
+            return Ok(());
+        }
+        let moved = self.moves.iter().filter(|begun| begun.at_ms == last_ms).count();
+        let wait = (next_ms - now_ms).div_ceil(60_000);
         Err(Error::conflict(format!(
-            "the last rebalance moved {} replicas, and min-part-hours is {}: wait {} h {:02} min \
-             for replication to bring them over; or, once a census says that it has, run `settle` \
+            "the last rebalance moved {moved} replicas, and min-part-hours is {hours}: wait {} h {:02} \
+             min for replication to bring them over; or, once a census says that it has, run `settle` \
              (or `pretend-min-part-hours-passed`)",
-            self.moves.len(),
-            self.settings.min_part_hours,
             wait / 60,
             wait % 60,
         )))
     }
 
-    fn is_young(&self, begun: &Begun, now_ms: u64) -> bool {
-        begun.at_ms != LONG_AGO_MS
-            && now_ms < begun.at_ms + u64::from(self.settings.min_part_hours) * HOUR_MS
-    }
-
-    /// Ages moves, solves, and takes over the solution.
+    /// Solves and takes over the solution. Moves keep their previous holders until `settle`, and lock
+    /// their partitions: their age doesn't show that their bytes have arrived (rule P3).
     fn step(&mut self, occasion: Occasion) -> Step {
         let now_ms = occasion.now_ms;
-        let mut moves = std::mem::take(&mut self.moves);
-        moves.retain(|begun| self.is_young(begun, now_ms));
-        self.moves = moves;
         self.step_drains();
         let shaped = self.shaped_table();
         self.moves.retain(|begun| {
@@ -120,7 +115,7 @@ impl Builder {
             usize::from(replica) < shaped.replicas_of(partition.0)
         });
         let mut locked = vec![false; shaped.parts() as usize];
-        for begun in &self.moves {
+        for begun in self.moves.iter().filter(|begun| begun.locks()) {
             locked[begun.replica.partition.0 as usize] = true;
         }
         let solution = self.solve(shaped.clone(), &locked, occasion.seed);

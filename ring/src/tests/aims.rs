@@ -7,6 +7,7 @@ use crate::builder::{Builder, Occasion, Report};
 use crate::diff::Diff;
 use crate::error::ErrorKind;
 use crate::figures::Figures;
+use crate::ring::{Move, Ring};
 use crate::testing::{add_zones, builder, new_device, rebalance};
 
 /// 3 zones × 4 nodes × 12 devices at 2^14 partitions: 341 replicas on each device.
@@ -207,8 +208,7 @@ fn a_larger_part_power_moves_nothing() {
     let after = builder.ring().unwrap();
     assert_eq!(Diff::new(&before, &after).unwrap().replicas_moved, 0);
     for placement in [0, 1 << 63, u64::MAX, 0x1234_5678_9abc_def0] {
-        let holders =
-            |ring: &crate::Ring| ring.primaries(ring.partition(placement)).collect::<Vec<_>>();
+        let holders = |ring: &Ring| ring.primaries(ring.partition(placement)).collect::<Vec<_>>();
         assert_eq!(holders(&before), holders(&after));
     }
     // Twice 341 or twice 342 replicas may be one from two thirds of 1024, rounded.
@@ -227,23 +227,82 @@ fn the_same_seed_makes_the_same_ring() {
     assert_ne!(ring(5), ring(6));
 }
 
+const HOUR_MS: u64 = 3_600_000;
+
+fn at(hours: u64) -> Occasion {
+    Occasion { now_ms: 1_000_000_000 + hours * HOUR_MS, seed: 1 }
+}
+
 #[test]
 fn min_part_hours_hold_until_they_have_passed_or_nobody_insists() {
-    const HOUR_MS: u64 = 3_600_000;
     let mut builder = three_zones();
     builder.set_min_part_hours(4);
-    let at = |hours: u64| Occasion { now_ms: 1_000_000_000 + hours * HOUR_MS, seed: 1 };
     builder.add(new_device((1, 1, 1), 50, 100.0)).unwrap();
-    assert!(builder.rebalance(at(10)).unwrap().moved > 0);
+    let first = builder.rebalance(at(10)).unwrap();
     builder.add(new_device((1, 2, 1), 50, 100.0)).unwrap();
     let error = builder.clone().rebalance(at(13)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    assert!(error.to_string().contains("wait 1 h 00 min"), "{error}");
-    assert!(builder.clone().rebalance(at(14)).unwrap().moved > 0);
+    let message = error.to_string();
+    assert!(message.contains("wait 1 h 00 min"), "{message}");
+    assert!(message.contains(&format!("moved {} replicas", first.moved)), "{message}");
+    let later = builder.clone().rebalance(at(14)).unwrap();
+    assert!(later.moved > 0 && later.locked == first.moved, "{later:?}");
     builder.pretend_min_part_hours_passed();
-    assert!(builder.rebalance(at(13)).unwrap().moved > 0);
+    let insisted = builder.rebalance(at(13)).unwrap();
+    assert!(insisted.moved > 0 && insisted.locked == 0, "{insisted:?}");
     // A device that dies can't wait.
     builder.remove(DeviceId(0), false).unwrap();
     let report = builder.rebalance(at(13)).unwrap();
     assert!(report.placed > 0 && report.locked > 0, "{report:?}");
+}
+
+/// Each device that held a replica of a partition still holds one, or is named as previous holder.
+fn check_named(first: &Ring, now: &Ring) {
+    for partition in first.partitions() {
+        let places = 0..now.primaries(partition).count();
+        let mut named: Vec<DeviceId> = now.primaries(partition).collect();
+        named.extend(places.filter_map(|at| now.previous(partition, at)));
+        for holder in first.primaries(partition) {
+            assert!(named.contains(&holder), "{partition:?}: {holder} isn't in {named:?}");
+        }
+    }
+}
+
+/// Additions quicker than replication leave two replicas of each partition where they were (rule P3).
+#[test]
+fn moves_that_nobody_settled_are_neither_forgotten_nor_overtaken() {
+    let mut builder = three_zones();
+    builder.set_min_part_hours(1);
+    let first = builder.ring().unwrap();
+    for hour in 0..3 {
+        for zone in 1..=3 {
+            builder.add(new_device((1, zone, 7), hour, 400.0)).unwrap();
+        }
+        let report = builder.rebalance(at(10 + u64::from(hour))).unwrap();
+        assert!(hour > 0 || report.moved > 0, "{report:?}");
+        let ring = builder.ring().unwrap();
+        check_named(&first, &ring);
+        for partition in ring.partitions() {
+            let moving = (0..3).filter(|at| ring.previous(partition, *at).is_some()).count();
+            assert!(moving <= 1, "{partition:?} has {moving} replicas that aren't settled");
+        }
+    }
+    builder.remove(DeviceId(0), false).unwrap();
+    builder.rebalance(at(13)).unwrap();
+    check_named(&first, &builder.ring().unwrap());
+    // Previous holders stay named where an operator insists on moving on.
+    let before = builder.ring().unwrap();
+    builder.pretend_min_part_hours_passed();
+    builder.set_weight(DeviceId(144), 1.0).unwrap();
+    builder.rebalance(at(13)).unwrap();
+    let after = builder.ring().unwrap();
+    let holder = |ring: &Ring, step: &Move| {
+        ring.primaries(step.partition).nth(usize::from(step.replica)).unwrap()
+    };
+    for step in before.moves() {
+        let named = after.previous(step.partition, usize::from(step.replica));
+        assert!(holder(&after, step) == step.previous || named == Some(step.previous), "{step:?}");
+    }
+    let moved_on = |step: &&Move| holder(&before, step) != holder(&after, step);
+    assert!(before.moves().iter().any(|step| moved_on(&step)));
 }

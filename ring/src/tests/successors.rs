@@ -1,5 +1,6 @@
 //! Which ring may follow which (rule P3).
 
+use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{DeviceId, Partition, Phase, Term};
 
 use crate::builder::{Builder, Occasion};
@@ -46,6 +47,19 @@ fn rings_of_others_are_refused() {
 }
 
 #[test]
+fn rings_that_none_could_follow_are_refused() {
+    let mut builder = cluster();
+    let old = builder.ring().unwrap();
+    let mut far = grown(&mut builder, 50, HOUR_MS);
+    for epoch in [u64::MAX, RING_AHEAD_MAX + old.epoch() + 1] {
+        far.identity.epoch = epoch;
+        assert!(refusal(&old, &far, true).contains("no ring could follow it"));
+    }
+    far.identity.epoch = old.epoch() + 100_000;
+    old.check_successor(&far, |_| true).unwrap();
+}
+
+#[test]
 fn copies_of_a_builder_are_found_out() {
     let (mut one, mut two) = (cluster(), cluster());
     let (mine, theirs) = (grown(&mut one, 50, HOUR_MS), grown(&mut two, 51, HOUR_MS));
@@ -63,7 +77,8 @@ fn a_move_under_way_is_neither_forgotten_nor_overtaken() {
     let settled = settled.ring().unwrap();
     assert!(refusal(&old, &settled, false).contains("settle only after a census"));
     old.check_successor(&settled, |_| true).unwrap();
-    // An hour later the builder takes the moves for done; a server that knows better refuses.
+    // A builder that was settled too early moves them on; a server that knows better refuses.
+    builder.settle().unwrap();
     let hasty = grown(&mut builder, 51, 3 * HOUR_MS);
     let moving = old.moves()[0].partition;
     old.check_successor(&hasty, |_| true).unwrap();
