@@ -72,8 +72,9 @@ pub trait Backend: Send + Sync {
     /// Refuses first-hand writes to a bucket below a generation from now on (rule M2).
     async fn fence(&self, device: DeviceId, fence: BucketFence) -> Result<()>;
 
-    /// Removes every register and fence of a bucket that was deleted and fenced with `open: false`.
-    /// Extents that its entries name become garbage.
+    /// Removes every register of a bucket that was deleted and fenced with `open: false`. Extents that
+    /// its entries name become garbage. In the same step the bucket gets the
+    /// [fence of a deleted one](BucketFence::of_deleted): a late write finds it closed at any time.
     async fn purge_bucket(&self, device: DeviceId, bucket: BucketId) -> Result<()>;
 
     /// Stores an extent: 1 byte up to [`EXTENT_BYTES_MAX`](crate::limits::EXTENT_BYTES_MAX).

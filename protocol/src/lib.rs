@@ -33,6 +33,7 @@ pub mod extent;
 pub mod http;
 pub mod id;
 pub mod key;
+mod latency;
 pub mod lifecycle;
 pub mod limits;
 pub mod lock;
@@ -57,6 +58,7 @@ pub use id::{
     BucketId, DeviceId, DeviceIdentity, ExtentId, Partition, PolicyId, Shard, UploadId, WriteId,
 };
 pub use key::{RegisterKey, RegisterKind};
+pub use latency::Latency;
 pub use network::Network;
 pub use redundancy::Redundancy;
 pub use settings::{Setting, Settings};

@@ -30,6 +30,8 @@ pub const PART_BYTES_MIN: u64 = 5 * 1024 * 1024;
 pub const PARTS_MAX: u16 = 10_000;
 /// Keys in one page of a listing, and in one DeleteObjects, as in S3.
 pub const LIST_KEYS_MAX: usize = 1000;
+/// Rows that hold nothing but promises, of which a page of a listing passes over so many and then ends.
+pub const LIST_EMPTY_ROWS_MAX: usize = 5000;
 /// Bytes of user metadata (names and values), as in S3.
 pub const USER_METADATA_BYTES_MAX: usize = 2048;
 /// Tags on an object, as in S3.
@@ -51,6 +53,9 @@ pub const CLOCK_SKEW_MS_MAX: u64 = 60_000;
 pub const COMMIT_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 /// First-hand writes and ballots older than this are refused (rule T2).
 pub const FIRST_HAND_AGE_MS_MAX: u64 = 10 * 60 * 1000;
+/// How far a ring's epoch, its change, or a term may be ahead of what a member knows. Far more than
+/// are ever missed; and nobody who errs once uses up the numbers that others need.
+pub const RING_AHEAD_MAX: u64 = 1 << 32;
 
 const _: () = {
     assert!(FRAGMENTS_MAX.is_power_of_two());

@@ -33,7 +33,8 @@ pub enum WriteMode {
     /// The second half of a ballot: the order is the ballot that was promised (rule R7).
     Accept,
     /// A write that others hold already, brought by a hint, a repair or a move (rule R6). Not
-    /// first-hand, so neither its age nor the bucket's generation is judged.
+    /// first-hand, so neither its age nor the bucket's generation is judged; its `commit_by_ms` is,
+    /// so that what was read long ago brings nothing back that was collected since (rule T2).
     Repair,
 }
 

@@ -31,6 +31,8 @@ pub enum Setting {
     OwnershipControls,
     /// Who may do what.
     Policy,
+    /// The ids of those whom that names, as they were when it was put.
+    PolicyPrincipals,
     /// What may not be opened to everybody.
     PublicAccessBlock,
     /// How much it may hold.
@@ -43,7 +45,7 @@ pub enum Setting {
 
 impl Setting {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Acl,
         Self::Cors,
         Self::Encryption,
@@ -53,6 +55,7 @@ impl Setting {
         Self::ObjectLock,
         Self::OwnershipControls,
         Self::Policy,
+        Self::PolicyPrincipals,
         Self::PublicAccessBlock,
         Self::Quota,
         Self::Tagging,
@@ -71,6 +74,7 @@ impl Setting {
             Self::ObjectLock => "object-lock",
             Self::OwnershipControls => "ownership-controls",
             Self::Policy => "policy",
+            Self::PolicyPrincipals => "policy-principals",
             Self::PublicAccessBlock => "public-access-block",
             Self::Quota => "quota",
             Self::Tagging => "tagging",
@@ -151,6 +155,7 @@ mod tests {
             "object-lock",
             "ownership-controls",
             "policy",
+            "policy-principals",
             "public-access-block",
             "quota",
             "tagging",

@@ -8,21 +8,31 @@
 //! ```
 //!
 //! A device whose index is found corrupt is opened again too: where it has peers, as another device
-//! with an empty index and without votes.
+//! with an empty index and without votes. A device that hangs is suspect until its disk answers.
 //!
 //! * [`format`]: `format.json`, what makes the folder a device.
 //! * [`ballast`]: the reserve, and how much the device still takes.
 //! * [`open`]: opening and closing: lock, format, ballast, index, extents, in this order.
-//! * [`lost`]: what becomes of a device whose index is damaged (rule G1).
+//! * [`lost`]: what becomes of a device whose index is damaged (rule G1); [`unreadable`]: when a file
+//!   that the disk doesn't give back is damage.
+//! * [`opening`]: openings that peers can tell from each other (rule G1).
+//! * [`pool`]: the threads that wait for its disk; [`pulse`]: how long they have waited.
 
 pub(crate) mod ballast;
 pub(crate) mod format;
 mod lost;
 mod open;
+mod opening;
+pub(crate) mod pool;
+pub(crate) mod pulse;
+#[cfg(test)]
+mod tests;
+mod unreadable;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use martlet_protocol::backend::{DeviceHealth, DeviceStatus};
 use martlet_protocol::tree::TreeKey;
@@ -31,7 +41,11 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
 use self::ballast::Level;
+pub use self::format::Incarnation;
 pub(crate) use self::open::Opened;
+pub use self::opening::OpeningStatus;
+use self::pool::Pool;
+use self::unreadable::Unreadable;
 use crate::disk::Disk;
 use crate::extents::ExtentUsage;
 use crate::index::{Caches, StandingNow};
@@ -39,8 +53,10 @@ use crate::metrics::{DeviceMetrics, IndexCounters};
 
 /// How often a device is tidied.
 const TIDY_EVERY_MS: u64 = 10_000;
-/// How often a device that did not open is tried again.
+/// How often a device that did not open is tried again; where the disk failed, twice as long after
+/// each time, so many times.
 const TRY_EVERY_MS: u64 = 10_000;
+const DOUBLINGS_MAX: u32 = 6;
 /// How much is tidied at a time.
 const MARKS_MAX: usize = 4096;
 const PUNCHES_MAX: usize = 16;
@@ -57,6 +73,8 @@ pub struct DeviceConfig {
     pub path: PathBuf,
     /// What is held back for deletes.
     pub reserve: Reserve,
+    /// Where people know it to be, as `n1/d1`: for sentences.
+    pub place: String,
 }
 
 /// What a device holds back for deletes.
@@ -72,7 +90,7 @@ pub enum Reserve {
 impl DeviceConfig {
     /// A device with the standard reserve.
     pub fn new(id: DeviceId, path: impl Into<PathBuf>) -> Self {
-        Self { id, path: path.into(), reserve: Reserve::Standard }
+        Self { id, path: path.into(), reserve: Reserve::Standard, place: String::new() }
     }
 }
 
@@ -118,7 +136,10 @@ pub(crate) struct Shared {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) cluster: Option<Uuid>,
     pub(crate) votes_when_new: bool,
+    pub(crate) introduced: bool,
     pub(crate) tree_key: TreeKey,
+    /// Time without the end of a call after which a device is suspect.
+    pub(crate) stall_after: Duration,
 }
 
 impl Shared {
@@ -133,6 +154,9 @@ pub(crate) struct Device {
     config: DeviceConfig,
     shared: Shared,
     state: RwLock<State>,
+    /// Held while the device is opened, tended or closed: by one thread at a time.
+    attending: Mutex<()>,
+    threads: Arc<Pool>,
     counters: Arc<IndexCounters>,
     /// The formatting that was open last, and how it stood.
     formatting: RwLock<(DeviceIdentity, StandingNow)>,
@@ -141,6 +165,9 @@ pub(crate) struct Device {
     reopened: AtomicU64,
     tidied_ms: AtomicU64,
     tried_ms: AtomicU64,
+    /// How often it did not open, one time after another.
+    tries: AtomicU32,
+    unreadable: Mutex<Unreadable>,
 }
 
 enum State {
@@ -150,21 +177,35 @@ enum State {
 }
 
 impl Device {
-    /// Opens a device; one that does not open is offline, and says why. Blocks.
-    pub(crate) fn open(config: DeviceConfig, shared: Shared) -> Self {
-        let device = Self {
+    /// A device that is yet to be opened.
+    pub(crate) fn new(config: DeviceConfig, shared: Shared) -> Self {
+        let threads = Pool::new(config.id.to_string(), shared.stall_after);
+        Self {
             config,
             shared,
             state: RwLock::new(State::Reopening("it is being opened".to_owned())),
+            attending: Mutex::default(),
+            threads: Arc::new(threads),
             counters: Arc::default(),
             formatting: RwLock::new((DeviceIdentity([0; 16]), StandingNow::default())),
             damage: Mutex::default(),
             reopened: AtomicU64::new(0),
             tidied_ms: AtomicU64::new(0),
             tried_ms: AtomicU64::new(0),
-        };
-        device.try_open();
-        device
+            tries: AtomicU32::new(0),
+            unreadable: Mutex::default(),
+        }
+    }
+
+    /// Opens the device; one that does not open is offline, and says why. Blocks.
+    pub(crate) fn open(&self) {
+        let _attending = self.attending.lock();
+        self.try_open();
+    }
+
+    /// Where calls wait for its disk.
+    pub(crate) fn threads(&self) -> &Arc<Pool> {
+        &self.threads
     }
 
     pub(crate) fn id(&self) -> DeviceId {
@@ -183,6 +224,9 @@ impl Device {
     /// The device's parts, if it takes extents.
     pub(crate) fn writable(&self) -> Result<Arc<Opened>> {
         let opened = self.online()?;
+        if let Some(reason) = self.threads.pulse().stalled() {
+            return Err(self.unavailable("is suspect", &reason));
+        }
         if opened.ballast.level() != Level::Ready {
             return Err(Error::full(format!("device {} is full", self.config.id)));
         }
@@ -203,29 +247,69 @@ impl Device {
 
     /// Looks after space and health: reopens a device that failed a write. Blocks.
     pub(crate) fn tend(&self) {
-        let suspect = match &*self.state.read() {
-            State::Online(opened) => {
-                opened.ballast.tend();
-                self.tidy(opened);
-                opened.index.probe();
-                opened.fault()
-            }
-            // Space or the disk may have returned, or the last request that used it may have ended.
-            State::Offline { reason, kind: ErrorKind::Full | ErrorKind::Unavailable } => {
-                self.may_try_again().then(|| reason.clone())
-            }
-            // What else keeps a device from opening takes a person.
-            State::Reopening(_) | State::Offline { .. } => None,
+        // A device that begins anew is opened again by the thread that began.
+        let Some(_attending) = self.attending.try_lock() else { return };
+        let suspect = match self.online() {
+            Ok(opened) => self.tend_open(&opened),
+            Err(_) => self.tend_closed(),
         };
         if let Some(reason) = suspect {
             self.reopen(reason);
         }
     }
 
-    /// Whether it is time to try to open the device once more.
-    fn may_try_again(&self) -> bool {
+    /// Looks after an open device; returns why it must be opened again.
+    fn tend_open(&self, opened: &Opened) -> Option<String> {
+        opened.ballast.tend();
+        self.tidy(opened);
+        opened.index.probe();
+        self.failure(opened)
+    }
+
+    /// Returns why a device that is not open is to be tried again now.
+    fn tend_closed(&self) -> Option<String> {
+        match &*self.state.read() {
+            // Space or the disk may have returned, or another process may have let go of the device.
+            State::Offline {
+                reason,
+                kind: ErrorKind::Full | ErrorKind::Unavailable | ErrorKind::Conflict,
+            } => self.may_try_again(TRY_EVERY_MS).then(|| reason.clone()),
+            State::Offline { reason, kind: ErrorKind::Internal } => {
+                let doublings = self.tries.load(Ordering::Relaxed).min(DOUBLINGS_MAX);
+                self.may_try_again(TRY_EVERY_MS << doublings).then(|| reason.clone())
+            }
+            // What else keeps a device from opening takes a person.
+            State::Online(_) | State::Reopening(_) | State::Offline { .. } => None,
+        }
+    }
+
+    /// Why an open device must be opened again.
+    fn failure(&self, opened: &Opened) -> Option<String> {
+        if let Some(unread) = opened.index.take_unreadable() {
+            self.note_unreadable(&unread);
+        }
+        if let Some(damage) = &*self.damage.lock() {
+            return Some(damage.clone());
+        }
+        let fault = opened.fault()?;
+        // What the disk does not give back, it doesn't give back a moment later.
+        let at_once = unreadable::file(&fault).is_none();
+        (at_once || self.may_try_again(TRY_EVERY_MS)).then_some(fault)
+    }
+
+    /// Counts an error that names a file of the index which the disk does not give back. Where others
+    /// hold what the device holds, a file that is lost makes it begin anew (rule G1).
+    fn note_unreadable(&self, message: &str) {
+        let lost = self.unreadable.lock().note(message, self.now_ms());
+        if let Some(lost) = lost.filter(|_| self.shared.peers()) {
+            self.damage.lock().get_or_insert(lost);
+        }
+    }
+
+    /// Whether it is time to try to open the device once more, `every_ms` after the last time.
+    fn may_try_again(&self, every_ms: u64) -> bool {
         let now_ms = self.now_ms();
-        let due = now_ms >= self.tried_ms.load(Ordering::Relaxed).saturating_add(TRY_EVERY_MS);
+        let due = now_ms >= self.tried_ms.load(Ordering::Relaxed).saturating_add(every_ms);
         if due {
             self.tried_ms.store(now_ms, Ordering::Relaxed);
         }
@@ -252,11 +336,23 @@ impl Device {
     /// Closes the device in good order, so that the next opening need not look at every extent.
     /// Blocks.
     pub(crate) fn close(&self) -> Result<()> {
+        let _attending = self.attending.lock();
+        self.take_away().map_or(Ok(()), Opened::close)
+    }
+
+    /// Lets go of the device as it is, as if the process had died. Blocks.
+    pub(crate) fn leave(&self) {
+        let _attending = self.attending.lock();
+        drop(self.take_away());
+    }
+
+    /// Takes the device offline for good, and returns its parts if it was open.
+    fn take_away(&self) -> Option<Arc<Opened>> {
         let closed =
             State::Offline { reason: "it was closed".into(), kind: ErrorKind::Unavailable };
         match std::mem::replace(&mut *self.state.write(), closed) {
-            State::Online(opened) => Opened::close(opened),
-            _ => Ok(()),
+            State::Online(opened) => Some(opened),
+            State::Reopening(_) | State::Offline { .. } => None,
         }
     }
 
@@ -271,7 +367,8 @@ impl Device {
         let (health, (extents, space, standing)) = match &*self.state.read() {
             State::Online(opened) => {
                 let parts = (opened.extents.usage(), opened.space(), opened.index.standing());
-                (opened.health(), parts)
+                let hangs = self.threads.pulse().stalled().map(DeviceHealth::Suspect);
+                (hangs.unwrap_or_else(|| opened.health()), parts)
             }
             State::Reopening(reason) => (DeviceHealth::Suspect(reason.clone()), nothing),
             State::Offline { reason, .. } => (DeviceHealth::Offline(reason.clone()), nothing),
@@ -297,10 +394,13 @@ impl Device {
 
     fn reopen(&self, reason: String) {
         tracing::warn!(device = %self.config.id, reason, "reopening the device");
+        self.note_unreadable(&reason);
         let before = std::mem::replace(&mut *self.state.write(), State::Reopening(reason));
         if let State::Online(opened) = before {
             self.remember(&opened);
-            *self.damage.lock() = opened.index.damage();
+            if let Some(damage) = opened.index.damage() {
+                *self.damage.lock() = Some(damage);
+            }
             if let Err(error) = Opened::abandon(opened) {
                 self.set_offline(&error);
                 return;
@@ -310,14 +410,36 @@ impl Device {
         self.try_open();
     }
 
+    /// Opens it again as one whose index forgot something.
+    fn reopen_as_damaged(&self, reason: String) {
+        let _attending = self.attending.lock();
+        // It may have been closed, or have failed, meanwhile.
+        if self.online().is_err() {
+            return;
+        }
+        *self.damage.lock() = Some(reason.clone());
+        self.reopen(reason);
+    }
+
     fn try_open(&self) {
         let mut damage = self.damage.lock();
-        match Opened::open(&self.config, &self.shared, &self.counters, &mut damage) {
+        let damaged = damage.is_some();
+        let with = (&self.counters, &self.threads);
+        let outcome = Opened::open(&self.config, &self.shared, with, &mut damage);
+        if damaged && damage.is_none() {
+            self.unreadable.lock().clear();
+        }
+        drop(damage);
+        match outcome {
             Ok(opened) => {
+                self.tries.store(0, Ordering::Relaxed);
                 self.remember(&opened);
                 *self.state.write() = State::Online(Arc::new(opened));
             }
-            Err(error) => self.set_offline(&error),
+            Err(error) => {
+                self.tries.fetch_add(1, Ordering::Relaxed);
+                self.set_offline(&error);
+            }
         }
     }
 

@@ -18,9 +18,9 @@
 //! * [`mod@prepare`]: a write before it waits; [`purge`]: the end of a bucket; [`letting_go`]: the end
 //!   of single registers (rule T1).
 //! * [`tree`]: what the registers sum up to (rule H1), [`build`]: those sums made anew, [`walk`]: what
-//!   lies in a span of the ring; [`audit`]: whether it is all as it was written; [`upkeep`]: the calls
-//!   of those who ask.
-//! * [`rows`]: the bytes; [`database`] and [`options`]: RocksDB.
+//!   lies in a span of the ring; [`audit`]: whether it is all as it was written, and [`sessions`]:
+//!   over many calls; [`upkeep`]: the calls of those who ask.
+//! * [`rows`]: the bytes; [`database`] and [`options`]: RocksDB; [`background`]: its threads.
 //! * [`extent_table`]: the extent store's rows, in column families of their own.
 //!
 //! Invariants:
@@ -30,6 +30,7 @@
 //! * the sums change in the batch that changes the entry.
 
 mod audit;
+mod background;
 mod build;
 mod committer;
 mod database;
@@ -46,6 +47,7 @@ mod purge;
 mod queue;
 mod read;
 mod rows;
+mod sessions;
 mod standing;
 mod tree;
 mod upkeep;
@@ -73,8 +75,11 @@ use self::list::Source;
 use self::prepare::prepare;
 use self::queue::{Op, PromiseOp, Promised, Queue, Reply};
 use self::read::Reader;
+use self::sessions::Sessions;
 use self::standing::Standing;
 use crate::device::ballast::Ballast;
+use crate::device::pool::Pool;
+use crate::device::pulse::Part;
 use crate::metrics::IndexCounters;
 
 pub use self::extent_table::ExtentTable;
@@ -88,6 +93,8 @@ pub(crate) struct Surroundings {
     pub(crate) name: String,
     /// Whether it has votes if it was never told.
     pub(crate) votes: bool,
+    /// True when it may use its votes without being confirmed by peers.
+    pub(crate) confirmed: bool,
     /// Whether other devices hold what this one holds.
     pub(crate) peers: bool,
     /// The secret of the cluster that sums are keyed with.
@@ -96,6 +103,8 @@ pub(crate) struct Surroundings {
     pub(crate) ballast: Arc<Ballast>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<IndexCounters>,
+    /// Where calls wait for the disk.
+    pub(crate) threads: Arc<Pool>,
 }
 
 /// The index of one device.
@@ -107,6 +116,9 @@ pub(crate) struct Index {
     queue: Arc<Queue>,
     clock: Arc<dyn Clock>,
     secret: TreeKey,
+    audits: Sessions,
+    /// How much a call of an audit reads.
+    slice: audit::Slice,
     committer: Option<JoinHandle<()>>,
 }
 
@@ -117,7 +129,7 @@ impl Index {
         build::ensure(&database, &with.secret).inspect_err(|error| database.note_damage(error))?;
         let queue = Arc::new(Queue::default());
         let fences = Arc::new(Fences::load(&database)?);
-        let standing = Arc::new(Standing::load(&database, with.votes)?);
+        let standing = Arc::new(Standing::load(&database, with.votes, with.confirmed)?);
         let committer = Committer {
             name: with.name.clone(),
             fences: fences.clone(),
@@ -129,11 +141,13 @@ impl Index {
             counters: with.counters.clone(),
             secret: with.secret,
             peers: with.peers,
+            pulse: with.threads.pulse().clone(),
         };
         let committer = Some(committer.spawn()?);
-        let reader = Reader { database, standing: standing.clone(), counters: with.counters };
-        let Surroundings { name, clock, secret, .. } = with;
-        Ok(Self { name, reader, fences, standing, queue, clock, secret, committer })
+        let Surroundings { name, clock, secret, counters, threads, .. } = with;
+        let reader = Reader { database, standing: standing.clone(), counters, threads };
+        let (audits, slice) = (Sessions::default(), audit::Slice::default());
+        Ok(Self { name, reader, fences, standing, queue, clock, secret, audits, slice, committer })
     }
 
     /// The table of the device's extents.
@@ -149,6 +163,11 @@ impl Index {
     /// What of it was found corrupt.
     pub(crate) fn damage(&self) -> Option<String> {
         self.reader.database.damage()
+    }
+
+    /// An error of a read that the disk failed, if there was one since this was asked last.
+    pub(crate) fn take_unreadable(&self) -> Option<String> {
+        self.reader.database.take_unreadable()
     }
 
     /// Finds out whether something failed in the background. Blocks.
@@ -202,14 +221,14 @@ impl Index {
     }
 
     async fn list_of(&self, source: Source, request: &ListRequest) -> Result<ListReply> {
-        let Reader { database, counters, .. } = self.reader.clone();
+        let Reader { database, counters, threads, .. } = self.reader.clone();
         let request = request.clone();
-        blocking(move || {
+        let listed = move || {
             let (reply, looked_at) = list::list(&database, source, &request)?;
             counters.listed(looked_at);
             Ok(reply)
-        })
-        .await
+        };
+        threads.run(listed).await
     }
 
     /// Keeps a write for the primaries of its register (rule A2).
@@ -226,7 +245,7 @@ impl Index {
         if self.standing.hints() == 0 {
             return Ok(RegisterView::default());
         }
-        hints::read(&self.reader.database, key, want).await
+        hints::read(&self.reader, key, want).await
     }
 
     pub(crate) async fn list_hints(&self, request: &ListRequest) -> Result<ListReply> {
@@ -242,7 +261,7 @@ impl Index {
         limit: usize,
     ) -> Result<Vec<Hint>> {
         let (database, after) = (self.reader.database.clone(), after.cloned());
-        blocking(move || hints::page(&database, after.as_ref(), limit)).await
+        self.run(move || hints::page(&database, after.as_ref(), limit)).await
     }
 
     pub(crate) async fn forget_hint(&self, key: &RegisterKey, order: Stamp) -> Result<()> {
@@ -256,7 +275,7 @@ impl Index {
         limit: usize,
     ) -> Result<Vec<(RegisterKey, RegisterView)>> {
         let (reader, after) = (self.reader.clone(), after.cloned());
-        blocking(move || reader.registers(after.as_ref(), limit)).await
+        self.run(move || reader.registers(after.as_ref(), limit)).await
     }
 
     pub(crate) fn fences(&self) -> Vec<BucketFence> {
@@ -273,6 +292,20 @@ impl Index {
         self.submit(|reply| Op::SetVoting(voting, reply)).await
     }
 
+    /// Lets the device use the votes that it has, or keeps it from that (rule G1). Not kept on disk.
+    pub(crate) fn set_confirmed(&self, confirmed: bool) {
+        self.standing.set_confirmed(confirmed);
+    }
+
+    /// Returns true when it holds nothing that anybody else could have told it.
+    pub(crate) async fn is_empty(&self) -> Result<bool> {
+        let standing = self.standing();
+        if standing.has_votes || standing.hints > 0 || !self.fences().is_empty() {
+            return Ok(false);
+        }
+        Ok(self.registers(None, 1).await?.is_empty())
+    }
+
     /// What holds for the device as a whole.
     pub(crate) fn standing(&self) -> StandingNow {
         self.standing.now()
@@ -284,7 +317,7 @@ impl Index {
 
     pub(crate) async fn garbage(&self, before_ms: u64, limit: usize) -> Result<Vec<Garbage>> {
         let database = self.reader.database.clone();
-        blocking(move || {
+        self.run(move || {
             let upper = before_ms.saturating_add(1).to_be_bytes();
             let mut garbage = Vec::new();
             database.scan(Family::Garbage, &[], &upper, limit, |id, row| {
@@ -308,10 +341,20 @@ impl Index {
         self.reader.database.flush()
     }
 
+    /// Runs what may wait for the disk.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.reader.threads.run(work).await
+    }
+
     async fn submit<T>(&self, op: impl FnOnce(Reply<T>) -> Op) -> Result<T> {
+        self.reader.threads.pulse().check(Part::Index)?;
         let (reply, answer) = oneshot::channel();
         self.queue.push(op(reply))?;
-        answer.await.unwrap_or_else(|_| Err(Error::unavailable("the index was closed")))
+        let answer = self.reader.threads.pulse().wait(answer).await?;
+        answer.unwrap_or_else(|_| Err(Error::unavailable("the index was closed")))
     }
 
     fn stop(&mut self) {
@@ -328,13 +371,4 @@ impl Drop for Index {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Runs what may wait for a disk where it may.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(Error::internal("a blocking call ended early").with_source(error))
-    })
 }

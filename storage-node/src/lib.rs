@@ -3,9 +3,10 @@
 //! ```text
 //!                     Backend
 //!                        │
-//!                  StorageNode ── monitor: space, reopening
+//!                  StorageNode
 //!                        │ one for each device
 //!                     Device ── format.json, lock, ballast, clean-shutdown marker
+//!                        │      monitor: opening, space, reopening; threads for what waits
 //!                    ┌───┴────┐
 //!                 Index    ExtentStore
 //!           (RocksDB, one     │
@@ -31,7 +32,7 @@ pub mod index;
 pub mod metrics;
 pub mod node;
 
-pub use device::{DeviceConfig, Reserve, Uuid};
+pub use device::{DeviceConfig, Incarnation, OpeningStatus, Reserve, Uuid};
 pub use index::ExtentTable;
 pub use metrics::{DeviceMetrics, IndexMetrics, NodeMetrics};
-pub use node::{NodeOptions, StorageNode};
+pub use node::{NodeOptions, Patience, StorageNode};

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,18 +15,17 @@ use martlet_protocol::tree::{BinKey, Span, Sum, TreeKey};
 use martlet_protocol::{
     BucketId, Clock, DeviceId, Error, ExtentId, RegisterKey, Result, Stamp, SystemClock, Term,
 };
-use parking_lot::{Condvar, Mutex};
 
-use crate::device::{Device, DeviceConfig, Opened, Shared, Uuid};
+use self::monitor::Monitor;
+use crate::device::pulse::STALL_AFTER;
+use crate::device::{Device, DeviceConfig, Incarnation, Opened, OpeningStatus, Shared, Uuid};
 use crate::disk::{Disk, PosixDisk};
-use crate::index::{Caches, blocking};
+use crate::index::Caches;
 use crate::metrics::NodeMetrics;
 
+mod monitor;
 #[cfg(test)]
 mod tests;
-
-/// How often a node looks after its devices.
-const TEND_EVERY: Duration = Duration::from_millis(250);
 
 /// How a node is set up.
 #[derive(Clone, Debug)]
@@ -42,12 +40,40 @@ pub struct NodeOptions {
     /// and may stand for one that they remember: then it gets them once it has synced, and begins
     /// anew if its index is found damaged.
     pub votes_when_new: bool,
+    /// True when a device has its votes only once its peers confirmed that it is the one that they
+    /// remember (rule G1): then somebody has to call [`StorageNode::confirm`] after each opening.
+    pub introduced: bool,
     /// The secret of the cluster that sums of registers are keyed with (rule H1).
     pub tree_key: TreeKey,
     /// Bytes of index blocks kept in memory, for all devices together.
     pub block_cache_bytes: usize,
     /// Bytes of index writes gathered in memory, for all devices together.
     pub write_buffer_bytes: usize,
+    /// How long a device may keep a node waiting.
+    pub patience: Patience,
+}
+
+/// How long a node waits for a device that hangs.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For its opening, once another device is open.
+    pub opening: Duration,
+    /// For the end of a call: then the device is suspect until one ends.
+    pub calls: Duration,
+    /// For its closing: then it is left as it is.
+    pub closing: Duration,
+}
+
+impl Default for Patience {
+    /// A minute to open, 40 seconds for a call, 45 seconds to close: the requests that use a device
+    /// have 30 of them.
+    fn default() -> Self {
+        Self {
+            opening: Duration::from_mins(1),
+            calls: STALL_AFTER,
+            closing: Duration::from_secs(45),
+        }
+    }
 }
 
 impl Default for NodeOptions {
@@ -57,9 +83,11 @@ impl Default for NodeOptions {
             disk: Arc::new(PosixDisk),
             cluster: None,
             votes_when_new: true,
+            introduced: false,
             tree_key: TreeKey::default(),
             block_cache_bytes: 32 * 1024 * 1024,
             write_buffer_bytes: 64 * 1024 * 1024,
+            patience: Patience::default(),
         }
     }
 }
@@ -69,43 +97,101 @@ impl Default for NodeOptions {
 /// Dropped without [`StorageNode::shutdown`] it is as if the process had died: nothing that was
 /// acknowledged is lost, and the next opening looks at every extent.
 pub struct StorageNode {
-    devices: Arc<[Device]>,
-    monitor: Monitor,
+    devices: Vec<Arc<Device>>,
+    monitors: Arc<[Monitor]>,
 }
 
 impl StorageNode {
-    /// Opens the devices. One that does not open is offline, and the others serve; if none opens,
-    /// that is an error. Blocks, on a thread that belongs to a tokio runtime.
+    /// Opens the devices, side by side. One that does not open is offline, and the others serve; if
+    /// none opens, that is an error. One that is not open after [`Patience::opening`] joins later, if
+    /// another is open by then. Blocks, on a thread that belongs to a tokio runtime.
     pub fn open(configs: Vec<DeviceConfig>, options: NodeOptions) -> Result<Self> {
-        let NodeOptions { clock, disk, cluster, votes_when_new, tree_key, .. } = options;
+        let NodeOptions { clock, disk, cluster, votes_when_new, introduced, tree_key, .. } =
+            options;
         let caches = Caches::new(options.block_cache_bytes, options.write_buffer_bytes);
-        let shared = Shared { clock, caches, disk, cluster, votes_when_new, tree_key };
-        let devices: Arc<[Device]> =
-            configs.into_iter().map(|config| Device::open(config, shared.clone())).collect();
-        let offline: Vec<String> = devices.iter().filter_map(Device::offline).collect();
+        let shared = Shared {
+            clock,
+            caches,
+            disk,
+            cluster,
+            votes_when_new,
+            introduced,
+            tree_key,
+            stall_after: options.patience.calls,
+        };
+        let devices: Vec<_> = configs
+            .into_iter()
+            .map(|config| Arc::new(Device::new(config, shared.clone())))
+            .collect();
+        let monitors = monitor::start(&devices, options.patience)?.into();
+        let offline: Vec<String> = devices.iter().filter_map(|it| it.offline()).collect();
         if offline.len() == devices.len() {
             return Err(Error::unavailable(match offline.as_slice() {
                 [] => "a node needs at least one device".to_owned(),
                 reasons => reasons.join("; "),
             }));
         }
-        let monitor = Monitor::start(devices.clone())?;
-        Ok(Self { devices, monitor })
+        Ok(Self { devices, monitors })
     }
 
-    /// Closes every device in good order: later calls find it offline.
+    /// Closes every device in good order, side by side: later calls find it offline. Returns the first
+    /// error; the other devices are closed all the same. One that does not close within
+    /// [`Patience::closing`] is left as it is.
     pub async fn shutdown(&self) -> Result<()> {
-        self.monitor.stop();
-        let devices = self.devices.clone();
-        blocking(move || devices.iter().try_for_each(Device::close)).await
+        let monitors = self.monitors.clone();
+        // All devices together need one thread of those that they share with nobody's disk.
+        tokio::task::spawn_blocking(move || monitor::close(&monitors)).await.unwrap_or_else(
+            |error| Err(Error::internal("closing the devices ended early").with_source(error)),
+        )
     }
 
     /// What the node counts.
     pub fn metrics(&self) -> NodeMetrics {
-        NodeMetrics { devices: self.devices.iter().map(Device::metrics).collect() }
+        NodeMetrics { devices: self.devices.iter().map(|it| it.metrics()).collect() }
     }
 
-    fn device(&self, id: DeviceId) -> Result<&Device> {
+    /// The openings of the devices that are open and answer (rule G1).
+    pub fn openings(&self) -> Vec<OpeningStatus> {
+        let answers = |it: &&Arc<Device>| it.threads().pulse().stalled().is_none();
+        self.devices.iter().filter(answers).filter_map(|it| it.opening()).collect()
+    }
+
+    /// Lets a device use its votes: a quorum of the nodes remembers `current`, and nothing later.
+    /// An error if another opening is under way by now.
+    pub async fn confirm(&self, id: DeviceId, current: Incarnation) -> Result<()> {
+        self.on_opening(id, move |device| device.confirm(current)).await
+    }
+
+    /// Takes a device's votes away, durably: its peers remember `by`, which it does not follow.
+    pub async fn refuse(&self, id: DeviceId, by: Incarnation) -> Result<()> {
+        self.on_opening(id, move |device| device.refuse(by)).await
+    }
+
+    /// Begins a new generation of a device that is open and confirmed; it votes meanwhile.
+    pub async fn advance(&self, id: DeviceId) -> Result<()> {
+        self.on_opening(id, Device::advance).await
+    }
+
+    /// Lets a device that was refused begin anew, without votes, in the place of the one that its
+    /// peers remember. An index that holds something is moved into quarantine.
+    pub async fn begin_anew(&self, id: DeviceId) -> Result<()> {
+        let opened = self.online(id)?;
+        let is_empty = opened.index.is_empty().await?;
+        drop(opened);
+        self.on_opening(id, move |device| device.begin_anew(is_empty)).await
+    }
+
+    async fn on_opening(
+        &self,
+        id: DeviceId,
+        work: impl FnOnce(&Device) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let device = self.device(id)?.clone();
+        let threads = device.threads().clone();
+        threads.run(move || work(&device)).await
+    }
+
+    fn device(&self, id: DeviceId) -> Result<&Arc<Device>> {
         self.devices
             .iter()
             .find(|device| device.id() == id)
@@ -331,64 +417,6 @@ impl Backend for StorageNode {
     }
 
     async fn devices(&self) -> Result<Vec<DeviceStatus>> {
-        Ok(self.devices.iter().map(Device::status).collect())
-    }
-}
-
-/// The thread that looks after a node's devices.
-struct Monitor {
-    stop: Arc<Stop>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Default)]
-struct Stop {
-    stopped: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Monitor {
-    fn start(devices: Arc<[Device]>) -> Result<Self> {
-        let stop = Arc::new(Stop::default());
-        // Opening an extent store again may ask for the runtime that the node was opened in.
-        let runtime = tokio::runtime::Handle::try_current().ok();
-        let until = stop.clone();
-        let thread = std::thread::Builder::new()
-            .name("device-monitor".to_owned())
-            .spawn(move || {
-                let _entered = runtime.as_ref().map(tokio::runtime::Handle::enter);
-                while !until.wait(TEND_EVERY) {
-                    devices.iter().for_each(Device::tend);
-                }
-            })
-            .map_err(|error| Error::internal("no thread for the monitor").with_source(error))?;
-        Ok(Self { stop, thread: Mutex::new(Some(thread)) })
-    }
-
-    fn stop(&self) {
-        *self.stop.stopped.lock() = true;
-        self.stop.changed.notify_all();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the device monitor panicked");
-        }
-    }
-}
-
-impl Stop {
-    /// Whether it is time to stop; waits at most `time` to find out.
-    fn wait(&self, time: Duration) -> bool {
-        let mut stopped = self.stopped.lock();
-        if !*stopped {
-            self.changed.wait_for(&mut stopped, time);
-        }
-        *stopped
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        self.stop();
+        Ok(self.devices.iter().map(|it| it.status()).collect())
     }
 }

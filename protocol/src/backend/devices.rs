@@ -45,7 +45,8 @@ pub enum DeviceHealth {
     Ready,
     /// It is above its high-water mark: reads and deletes only, new bytes go elsewhere.
     Full,
-    /// A sync failed: it serves reads, and refuses writes until it was opened again.
+    /// A sync failed: it serves reads, and refuses writes until it was opened again. Or its peers have
+    /// not confirmed that it is the one they remember (rule G1). What it says of its votes is silence.
     Suspect(String),
     /// It serves nothing.
     Offline(String),

@@ -44,7 +44,7 @@ pub struct EntryWrite {
     pub mode: WriteMode,
     /// The bucket's generation as the proxy knows it (rule M2).
     pub generation: u64,
-    /// Refuse the write past this time, in milliseconds since 1970 (rules X2, T2).
+    /// Refuse the write past this time, in milliseconds since 1970, in whatever mode (rules X2, T2).
     pub commit_by_ms: u64,
     /// The extents of the entry that this one supersedes are still wanted, by this entry (new tags,
     /// same bytes) or by another (a part that its object took over): they don't become garbage.
@@ -117,7 +117,8 @@ pub enum ListStart {
 pub struct ListReply {
     /// Names and entries, by name.
     pub entries: Vec<(Bytes, Entry)>,
-    /// Whether there may be more above the last name.
+    /// True when there may be more above the last name. A page may end below its limit, and has a last
+    /// name all the same.
     pub truncated: bool,
 }
 
@@ -130,6 +131,14 @@ pub struct BucketFence {
     pub generation: u64,
     /// Whether writes are taken at all.
     pub open: bool,
+}
+
+impl BucketFence {
+    /// The fence of a deleted bucket: no first-hand write of any generation passes, and no other
+    /// fence replaces this one.
+    pub fn of_deleted(bucket: BucketId) -> Self {
+        Self { bucket, generation: u64::MAX, open: false }
+    }
 }
 
 /// A write that a handoff keeps until all primaries of its register hold it or a newer one.

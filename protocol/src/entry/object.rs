@@ -87,11 +87,13 @@ pub struct Checksum {
     pub algorithm: ChecksumAlgorithm,
     /// Over what.
     pub kind: ChecksumKind,
-    /// The raw value: 4, 8, 20 or 32 bytes.
+    /// The raw value: 4 to 64 bytes, as long as the algorithm makes them.
     pub value: Vec<u8>,
 }
 
-/// The five algorithms of `x-amz-checksum-*`.
+/// The algorithms of `x-amz-checksum-*`.
+///
+/// Entries hold an algorithm as its place in this list: new ones are added at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ChecksumAlgorithm {
     /// CRC-32 (ISO HDLC).
@@ -104,6 +106,50 @@ pub enum ChecksumAlgorithm {
     Sha1,
     /// SHA-256.
     Sha256,
+    /// SHA-512.
+    Sha512,
+    /// MD5.
+    Md5,
+    /// XXH64 with seed 0.
+    Xxhash64,
+    /// XXH3 of 64 bits with seed 0.
+    Xxhash3,
+    /// XXH3 of 128 bits with seed 0.
+    Xxhash128,
+}
+
+impl ChecksumAlgorithm {
+    /// All of them, in the order of their codes in entries.
+    pub const ALL: [Self; 10] = [
+        Self::Crc32,
+        Self::Crc32c,
+        Self::Crc64Nvme,
+        Self::Sha1,
+        Self::Sha256,
+        Self::Sha512,
+        Self::Md5,
+        Self::Xxhash64,
+        Self::Xxhash3,
+        Self::Xxhash128,
+    ];
+
+    /// Returns true when the checksums of parts can be joined to that of the whole, without its bytes: the
+    /// CRCs are such, hashes aren't.
+    pub const fn is_joinable(self) -> bool {
+        matches!(self, Self::Crc32 | Self::Crc32c | Self::Crc64Nvme)
+    }
+
+    /// Returns the bytes of a value.
+    pub const fn value_bytes(self) -> usize {
+        match self {
+            Self::Crc32 | Self::Crc32c => 4,
+            Self::Crc64Nvme | Self::Xxhash64 | Self::Xxhash3 => 8,
+            Self::Md5 | Self::Xxhash128 => 16,
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+            Self::Sha512 => 64,
+        }
+    }
 }
 
 /// What a checksum of a multipart object covers.
@@ -127,6 +173,22 @@ impl std::fmt::Display for ETag {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn algorithms_keep_their_codes() {
+        for (code, algorithm) in (0_u8..).zip(ChecksumAlgorithm::ALL) {
+            assert_eq!(postcard::to_stdvec(&algorithm).unwrap(), [code], "{algorithm:?}");
+        }
+        let named: [(u8, ChecksumAlgorithm); 3] = [
+            (2, ChecksumAlgorithm::Crc64Nvme),
+            (4, ChecksumAlgorithm::Sha256),
+            (9, ChecksumAlgorithm::Xxhash128),
+        ];
+        for (code, algorithm) in named {
+            assert_eq!(postcard::from_bytes::<ChecksumAlgorithm>(&[code]).unwrap(), algorithm);
+        }
+        assert!(postcard::from_bytes::<ChecksumAlgorithm>(&[10]).is_err());
+    }
 
     #[test]
     fn etags_print_as_s3_prints_them() {

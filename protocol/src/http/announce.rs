@@ -5,7 +5,10 @@
 //! x-martlet-now: 1795262400000
 //! x-martlet-rings: index=7-0a1b2c3d4e5f6071,data-0=9-66778899aabbccdd
 //! x-martlet-highest-term: 14
+//! x-martlet-clients-wait-us: 12500
 //! ```
+//!
+//! The last stands in replies to background work alone: how long clients wait at the node at present.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,6 +23,9 @@ pub(super) const NOW: HeaderName = HeaderName::from_static("x-martlet-now");
 pub(super) const RINGS: HeaderName = HeaderName::from_static("x-martlet-rings");
 /// The highest term that a device of the node that replies was told; left out where it is none.
 const TERM: HeaderName = HeaderName::from_static("x-martlet-highest-term");
+
+/// How many microseconds requests for clients take at the node that replies.
+const CLIENTS_WAIT: HeaderName = HeaderName::from_static("x-martlet-clients-wait-us");
 
 /// Which edition of a ring somebody has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +60,8 @@ pub struct Heard {
     pub rings: RingTags,
     /// The highest term that a device of the node was told.
     pub term: Term,
+    /// How long requests for clients take at the node at present; none in replies to those.
+    pub clients_wait: Option<Duration>,
 }
 
 impl Announcement {
@@ -112,9 +120,16 @@ impl Heard {
     pub(super) fn of(headers: &HeaderMap, round_trip: Duration) -> Option<Self> {
         let now_ms = headers.get(NOW)?.to_str().ok()?.parse().ok()?;
         let rings = RingTags(headers.get(RINGS)?.clone());
-        let term = headers.get(TERM).and_then(|term| term.to_str().ok()?.parse().ok());
-        Some(Self { now_ms, round_trip, rings, term: term.map_or(Term::NONE, Term) })
+        let number = |name| headers.get(name).and_then(|it| it.to_str().ok()?.parse::<u64>().ok());
+        let term = number(TERM).map_or(Term::NONE, Term);
+        let clients_wait = number(CLIENTS_WAIT).map(Duration::from_micros);
+        Some(Self { now_ms, round_trip, rings, term, clients_wait })
     }
+}
+
+pub(super) fn put_clients_wait(headers: &mut HeaderMap, wait: Duration) {
+    let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
+    headers.insert(CLIENTS_WAIT, HeaderValue::from(wait_us));
 }
 
 #[cfg(test)]
@@ -140,6 +155,10 @@ mod tests {
         assert_eq!(heard.term, Term::NONE);
         Announcement::new(&tags()).at(Term(14)).put_on(&mut headers, 1234);
         assert_eq!(Heard::of(&headers, Duration::ZERO).unwrap().term, Term(14));
+        assert_eq!(heard.clients_wait, None);
+        put_clients_wait(&mut headers, Duration::from_millis(7));
+        let heard = Heard::of(&headers, Duration::ZERO).unwrap();
+        assert_eq!(heard.clients_wait, Some(Duration::from_millis(7)));
     }
 
     #[test]

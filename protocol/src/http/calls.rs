@@ -133,6 +133,11 @@ impl Call {
         }
     }
 
+    /// Returns true when it reads so much that a busy disk takes longer than over an index call.
+    pub(super) fn reads_much(self) -> bool {
+        matches!(self, Self::AuditExtents | Self::AuditRegisters)
+    }
+
     /// Whether it may be sent again when nobody knows what became of it.
     pub(super) fn is_read(self) -> bool {
         match self {
@@ -183,6 +188,9 @@ const _: () = {
     assert!(PAGE_ITEMS_MAX * ENTRY_BYTES_MAX < PAGE_BYTES_MAX);
     // A part's length takes 5 bytes, an extent of the manifest 54.
     let parts = limits::PARTS_MAX as usize * 5 + limits::MANIFEST_EXTENTS_INLINE_MAX * 54;
+    assert!(parts + limits::KEY_BYTES_MAX + 2 * limits::USER_METADATA_BYTES_MAX < ENTRY_BYTES_MAX);
+    // Where parts have checksums, there are fewer in an entry; the longest one takes 65 bytes.
+    let parts = limits::MANIFEST_EXTENTS_INLINE_MAX * (5 + 65 + 54);
     assert!(parts + limits::KEY_BYTES_MAX + 2 * limits::USER_METADATA_BYTES_MAX < ENTRY_BYTES_MAX);
     assert!(limits::SETTINGS_BYTES_MAX + 2 * limits::KEY_BYTES_MAX < ENTRY_BYTES_MAX);
 };

@@ -46,7 +46,8 @@ pub struct ClientOptions {
     pub call: Duration,
     /// How long a node may send or take nothing of a stream.
     pub idle: Duration,
-    /// How long a node may take to sync an extent when it has all its bytes.
+    /// How long a node may take to sync an extent when it has all its bytes, and to verify some of
+    /// what it holds.
     pub finish: Duration,
     /// Connections that are kept while nobody uses them.
     pub idle_connections_max: usize,
@@ -54,6 +55,9 @@ pub struct ClientOptions {
     pub reply_bytes_max: usize,
     /// Certificates, if the nodes ask for them.
     pub tls: Option<Tls>,
+    /// True when all of it is background work: nodes don't count it as made for clients, and tell how
+    /// long those wait.
+    pub is_background: bool,
 }
 
 impl Default for ClientOptions {
@@ -67,6 +71,7 @@ impl Default for ClientOptions {
             idle_connections_max: 64,
             reply_bytes_max: 64 * 1024 * 1024,
             tls: None,
+            is_background: false,
         }
     }
 }
@@ -127,8 +132,8 @@ impl HttpBackend {
 
     async fn small(&self, method: Method, path: &str, body: Bytes, again: bool) -> Result<Bytes> {
         let uri = path.parse().map_err(|_| Error::invalid(format!("{path} is no path")))?;
-        let reply_bytes_max = self.0.options.reply_bytes_max;
-        self.0.ask(Ask { method, uri, body, reply_bytes_max, again }).await
+        let (reply_bytes_max, wait) = (self.0.options.reply_bytes_max, self.0.options.call);
+        self.0.ask(Ask { method, uri, body, reply_bytes_max, again, wait }).await
     }
 }
 

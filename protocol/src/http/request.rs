@@ -13,6 +13,9 @@ use http::{HeaderName, HeaderValue};
 /// What the request is called that an internal request is made for.
 pub const REQUEST: HeaderName = HeaderName::from_static("x-martlet-request");
 
+/// Marks a request that is made for no client: background work, which steps back for those that are.
+pub(super) const BACKGROUND: HeaderName = HeaderName::from_static("x-martlet-background");
+
 tokio::task_local! {
     static CURRENT: HeaderValue;
 }

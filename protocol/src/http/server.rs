@@ -2,7 +2,7 @@
 //!
 //! * [`serve`](mod@serve): connections.
 //! * [`guard`]: who may ask.
-//! * [`flight`]: how many at a time.
+//! * [`flight`]: how many at a time; [`pressure`]: how long clients wait.
 //! * [`calls`]: index calls; [`extents`]: streams; [`taken`]: what comes in.
 
 use std::sync::Arc;
@@ -13,12 +13,14 @@ use axum::middleware;
 use axum::routing::{get, post, put};
 
 use self::flight::Flight;
+use self::pressure::Pressure;
 use crate::backend::Backend;
 
 mod calls;
 mod extents;
 mod flight;
 mod guard;
+mod pressure;
 mod serve;
 mod taken;
 
@@ -28,7 +30,7 @@ pub use serve::{ServeOptions, serve};
 /// How a server behaves.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Requests in flight, streams included; more are told to come again.
+    /// Index calls in flight, and as many streams of extents beside them; more are told to come again.
     pub in_flight_max: usize,
     /// How long an index call may take, if its caller doesn't say.
     pub call: Duration,
@@ -52,12 +54,18 @@ struct Served {
 
 /// All of `backend` under `/v1/`. Nothing is checked here: put it under [`guarded`].
 pub fn router(backend: Arc<dyn Backend>, options: ServerOptions) -> Router {
-    let flight = Flight::new(options.in_flight_max);
-    let served = Served { backend, options: Arc::new(options) };
-    Router::new()
+    let places =
+        || middleware::from_fn_with_state(Flight::new(options.in_flight_max), flight::limit);
+    let index_calls = Router::new()
         .route("/v1/devices", get(calls::devices))
         .route("/v1/d/{device}/{call}", post(calls::call))
+        .layer(places());
+    let streams = Router::new()
         .route("/v1/d/{device}/extents/{id}", put(extents::write).get(extents::read))
-        .layer(middleware::from_fn_with_state(flight, flight::limit))
+        .layer(places());
+    let served = Served { backend, options: Arc::new(options) };
+    index_calls
+        .merge(streams)
+        .layer(middleware::from_fn_with_state(Pressure::default(), pressure::measure))
         .with_state(served)
 }

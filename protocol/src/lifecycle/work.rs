@@ -5,7 +5,7 @@ use async_trait::async_trait;
 
 use super::Day;
 use crate::error::Result;
-use crate::id::Shard;
+use crate::id::{Shard, UploadId};
 use crate::version::VersionId;
 
 /// A stretch of the keys of one shard of a bucket.
@@ -62,4 +62,11 @@ pub trait ObjectExpiry: Send + Sync {
     /// # Errors
     /// When the versions can't be listed, or the rules can't be read. Nothing went then.
     async fn carry_out(&self, stretch: &Stretch) -> Result<Carried>;
+
+    /// Drives an upload on whose completion was decided and never came to its end (rule M1): whether it
+    /// has come to its end by that. One that is not in the middle of it stays what it is.
+    ///
+    /// # Errors
+    /// When too few nodes answer, or nobody can tell whether its object was written.
+    async fn finish_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<bool>;
 }

@@ -23,7 +23,7 @@ impl Period {
     fn ms(self) -> u64 {
         match self {
             Self::Days(days) => u64::from(days) * DAY_MS,
-            Self::Years(years) => u64::from(years) * YEAR_DAYS * DAY_MS,
+            Self::Years(years) => (u64::from(years) * YEAR_DAYS).saturating_mul(DAY_MS),
         }
     }
 }

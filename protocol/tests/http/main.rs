@@ -6,6 +6,7 @@ mod breaker;
 mod conformance;
 mod cost;
 mod garbage;
+mod pressure;
 mod refusals;
 mod streams;
 mod tls;

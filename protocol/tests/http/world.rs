@@ -99,11 +99,18 @@ pub(crate) fn patience(limit: Duration) -> ClientOptions {
 
 /// A client that keeps what it hears.
 pub(crate) fn listener(node: &Node) -> (HttpBackend, Arc<Mutex<Vec<Heard>>>) {
+    listener_with(node, ClientOptions::default())
+}
+
+pub(crate) fn listener_with(
+    node: &Node,
+    options: ClientOptions,
+) -> (HttpBackend, Arc<Mutex<Vec<Heard>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let keep = heard.clone();
     let hear = Arc::new(move |one| keep.lock().push(one));
     let address = node.address.to_string();
-    (HttpBackend::new(address, key(), ClientOptions::default(), hear), heard)
+    (HttpBackend::new(address, key(), options, hear), heard)
 }
 
 pub(crate) fn register() -> RegisterKey {

@@ -1,7 +1,9 @@
 //! The reserve of a device: space that is held back so that deletes still work when it is full.
 //!
-//! A file of the reserve's length is allocated while there is room. When the free space beside it
-//! runs out, the file is given up before RocksDB meets ENOSPC, and taken back once space returns.
+//! A file is allocated while there is room, the ballast: 1 % of the device, at least 64 MiB and at most
+//! 1 GiB, and never more than the reserve. When the free space beside it runs out, the file is given up
+//! before RocksDB meets ENOSPC, and taken back once space returns. The rest of the reserve is kept free
+//! by refusing new bytes in time.
 //!
 //! ```text
 //! available = free + what the ballast holds
@@ -25,6 +27,10 @@ const MIB: u64 = 1024 * 1024;
 const GIB: u64 = 1024 * MIB;
 /// Space beside the reserve that RocksDB may need at once: a log and a flush or two.
 const MARGIN_BYTES_MAX: u64 = 256 * MIB;
+/// What a ballast holds of a device: this part of it, within these bounds.
+const BALLAST_PART: u64 = 100;
+const BALLAST_BYTES_MIN: u64 = 64 * MIB;
+const BALLAST_BYTES_MAX: u64 = GIB;
 
 /// How much a device still takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +56,8 @@ enum Action {
 struct Space {
     free: u64,
     held: u64,
+    /// What the ballast holds when it is whole.
+    ballast: u64,
     reserve: u64,
 }
 
@@ -58,6 +66,8 @@ struct Space {
 pub(crate) struct Ballast {
     file: File,
     reserve: u64,
+    /// What the file holds when it is whole.
+    whole: u64,
     held: AtomicU64,
     free: AtomicU64,
     total: AtomicU64,
@@ -82,7 +92,7 @@ impl Space {
     fn action(self) -> Action {
         if self.held > 0 && self.free < self.margin() {
             Action::GiveUp
-        } else if self.held < self.reserve
+        } else if self.held < self.ballast
             && self.free + self.held > self.reserve + 2 * self.margin()
         {
             Action::TakeBack
@@ -105,7 +115,13 @@ impl Reserve {
     /// as free: the reserve and its margin.
     pub fn left_alone(self, total: u64) -> u64 {
         let reserve = self.bytes(total);
-        reserve + Space { free: 0, held: 0, reserve }.margin()
+        reserve + Space { free: 0, held: 0, ballast: 0, reserve }.margin()
+    }
+
+    /// How many of its bytes a ballast holds on a file system of `total` bytes.
+    fn ballast(self, total: u64) -> u64 {
+        let part = (total / BALLAST_PART).clamp(BALLAST_BYTES_MIN, BALLAST_BYTES_MAX);
+        part.min(self.bytes(total))
     }
 }
 
@@ -113,6 +129,7 @@ impl Ballast {
     /// Opens the ballast in `root`, and allocates it if there is room.
     pub(crate) fn open(root: &Path, reserve: Reserve) -> Result<Self> {
         let path = root.join("ballast");
+        let first = !path.exists();
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -123,16 +140,26 @@ impl Ballast {
         let mut ballast = Self {
             file,
             reserve: 0,
+            whole: 0,
             held: AtomicU64::new(held),
             free: AtomicU64::new(0),
             total: AtomicU64::new(0),
         };
         ballast.look();
         ballast.reserve = reserve.bytes(ballast.total_bytes());
-        if held > ballast.reserve {
-            ballast.resize(ballast.reserve);
+        ballast.whole = reserve.ballast(ballast.total_bytes());
+        if held > ballast.whole {
+            ballast.resize(ballast.whole);
         }
         ballast.tend();
+        if first {
+            let bytes = ballast.held.load(Ordering::Relaxed);
+            let of = ballast.total_bytes();
+            tracing::info!(
+                path = %path.display(), bytes, of,
+                "the ballast takes its part of the device: it is given up when the device is full"
+            );
+        }
         Ok(ballast)
     }
 
@@ -146,9 +173,9 @@ impl Ballast {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Bytes beside the ballast that new extents leave alone.
+    /// Bytes beside the whole ballast that new extents leave alone.
     pub(crate) fn margin_bytes(&self) -> u64 {
-        self.space().margin()
+        self.reserve - self.whole + self.space().margin()
     }
 
     /// How much the device takes, by the space as it was last seen.
@@ -171,7 +198,7 @@ impl Ballast {
     pub(crate) fn tend(&self) {
         self.before_write();
         if self.space().action() == Action::TakeBack {
-            self.resize(self.reserve);
+            self.resize(self.whole);
         }
     }
 
@@ -179,6 +206,7 @@ impl Ballast {
         Space {
             free: self.free_bytes(),
             held: self.held.load(Ordering::Relaxed),
+            ballast: self.whole,
             reserve: self.reserve,
         }
     }
@@ -222,7 +250,7 @@ mod tests {
     use super::*;
 
     fn space(free: u64, held: u64) -> Space {
-        Space { free, held, reserve: 100 }
+        Space { free, held, ballast: 100, reserve: 100 }
     }
 
     #[test]
@@ -249,12 +277,42 @@ mod tests {
         assert_eq!(space(151, 0).action(), Action::TakeBack);
     }
 
+    #[test]
+    fn an_empty_device_takes_a_hundredth_of_the_disk_at_most_a_gibibyte() {
+        for (total, expected) in [
+            (10 * GIB, 10 * GIB / 100),
+            (260 * GIB, GIB),
+            (20_000 * GIB, GIB),
+            (2 * GIB, 64 * MIB),
+            (100 * MIB, 10 * MIB),
+        ] {
+            assert_eq!(Reserve::Standard.ballast(total), expected, "of {total}");
+        }
+        assert_eq!(Reserve::Bytes(7).ballast(1000 * GIB), 7);
+        assert_eq!(Reserve::Bytes(0).ballast(1000 * GIB), 0);
+    }
+
+    #[test]
+    fn the_rest_of_the_reserve_is_kept_free_of_new_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let ballast = Ballast::open(folder.path(), Reserve::Bytes(200 * MIB)).unwrap();
+        let held = std::fs::metadata(folder.path().join("ballast")).unwrap().len();
+        assert!((64 * MIB..=200 * MIB).contains(&held), "{held} bytes");
+        assert_eq!(ballast.margin_bytes(), 200 * MIB - held + 50 * MIB);
+    }
+
     proptest! {
         #[test]
-        fn what_was_taken_back_is_not_given_up_at_once(free in 0u64..1000, held in 0u64..=100) {
+        fn what_was_taken_back_is_not_given_up_at_once(
+            free in 0u64..1000,
+            ballast in 0u64..=100,
+            held in 0u64..=100,
+        ) {
+            let space = |free, held| Space { free, held, ballast, reserve: 100 };
+            let held = held.min(ballast);
             let before = space(free, held);
             if before.action() == Action::TakeBack {
-                let after = space(free + held - 100, 100);
+                let after = space(free + held - ballast, ballast);
                 prop_assert_eq!(after.action(), Action::Keep);
             }
             if before.action() == Action::GiveUp {

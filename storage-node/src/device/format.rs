@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use martlet_protocol::{Error, Result};
+use martlet_protocol::{DeviceId, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Uuid;
@@ -15,7 +15,7 @@ use super::Uuid;
 const NAME: &str = "format.json";
 const MAGIC: &str = "martlet device";
 /// The newest format that this version reads, and the one that it writes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// What a device's folder holds besides; found without a format, it is a device that lost it.
 const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
 
@@ -24,17 +24,25 @@ const CONTENTS: [&str; 3] = ["index", "extents", "volumes"];
 /// ```text
 /// {
 ///   "magic": "martlet device",
-///   "version": 1,
+///   "version": 2,
 ///   "cluster": "<32 hexadecimal digits>",
 ///   "device": "<32 hexadecimal digits>",
 ///   "generation": 1790000000000,
 ///   "unready": true,
+///   "id": 3,
+///   "place": "n1/d1",
+///   "nonce": "<32 hexadecimal digits>",
+///   "confirmed": true,
+///   "base": {"device": "<32 digits>", "generation": 1780000000000, "nonce": "<32 digits>"},
+///   "replaced_by": null,
 ///   "checksum": "<16 hexadecimal digits>"
 /// }
 /// ```
 ///
 /// The checksum is the first 16 digits of the BLAKE3 of the other fields as compact JSON, in this
-/// order. `unready` is left out when it is false. `magic` and `version` mean the same in every version to come.
+/// order. What is false or none is left out. `magic` and `version` mean the same in every version to
+/// come. A file of version 1 ends with `unready`: it is read as that of a device whose opening was
+/// confirmed, and gets the rest at its next opening beside peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Format {
     magic: String,
@@ -43,11 +51,42 @@ pub(crate) struct Format {
     pub(crate) cluster: Uuid,
     /// The device, for life.
     pub(crate) device: Uuid,
-    /// New whenever the device was made anew, and higher (rule G1).
+    /// New whenever the device was made anew or is opened beside peers, and higher (rule G1).
     pub(crate) generation: u64,
     /// Whether it was made without votes: it may stand for one that its peers remember (rule G1).
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) unready: bool,
+    /// Its id in the rings, once its peers know it by this id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<DeviceId>,
+    /// Where it was when it got its id: for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
+    /// Random: tells two copies of a device apart that were opened under the same generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nonce: Option<Uuid>,
+    /// True when its peers confirmed this opening.
+    #[serde(default, skip_serializing_if = "is_false")]
+    confirmed: bool,
+    /// Whom this opening follows: the one of this device that was confirmed last, or what peers
+    /// remembered in its place when it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<Incarnation>,
+    /// What peers remember in its place that it does not follow: it has no vote under this identity
+    /// any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replaced_by: Option<Incarnation>,
+}
+
+/// One opening of one formatting of a device: what its peers remember of it (rule G1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// The formatting.
+    pub device: Uuid,
+    /// Rises from each opening to the next, and from each formatting in a place to the next.
+    pub generation: u64,
+    /// Random, new at each opening; zero for one of before openings were counted.
+    pub nonce: Uuid,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -78,12 +117,88 @@ impl Format {
             device: Uuid::random(),
             generation,
             unready,
+            id: None,
+            place: None,
+            nonce: Some(Uuid::random()),
+            confirmed: false,
+            base: None,
+            replaced_by: None,
         }
     }
 
     /// The same device formatted anew, without votes: another to its peers (rule G1).
     pub(super) fn renewed(&self, now_ms: u64) -> Self {
-        Self::new(self.cluster, now_ms.max(self.generation + 1), true)
+        let above = self.replaced_by.map_or(0, |by| by.generation).max(self.generation);
+        let fresh = Self::new(self.cluster, now_ms.max(above.saturating_add(1)), true);
+        Self { id: self.id, place: self.place.clone(), base: self.replaced_by, ..fresh }
+    }
+
+    /// The opening that is under way, or was the last.
+    pub(super) fn current(&self) -> Incarnation {
+        let nonce = self.nonce.unwrap_or(Uuid([0; 16]));
+        Incarnation { device: self.device, generation: self.generation, nonce }
+    }
+
+    /// Whom the opening follows.
+    pub(super) fn base(&self) -> Option<Incarnation> {
+        self.base
+    }
+
+    /// Returns true when peers confirmed the opening. Before openings were counted, nobody had to.
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.confirmed || self.nonce.is_none()
+    }
+
+    /// The next opening; the same where this one was never confirmed: it never had a vote.
+    pub(super) fn opened(&self, now_ms: u64) -> Self {
+        if !self.is_confirmed() {
+            return self.clone();
+        }
+        Self {
+            version: VERSION,
+            base: Some(self.current()),
+            generation: now_ms.max(self.generation.saturating_add(1)),
+            nonce: Some(Uuid::random()),
+            confirmed: false,
+            ..self.clone()
+        }
+    }
+
+    /// Confirmed by its peers, as the device of this id.
+    pub(super) fn confirmed(&self, id: DeviceId, place: &str) -> Self {
+        Self { confirmed: true, ..self.bound(id, place) }
+    }
+
+    /// With its id in the rings.
+    pub(super) fn bound(&self, id: DeviceId, place: &str) -> Self {
+        Self { version: VERSION, id: Some(id), place: Some(place.to_owned()), ..self.clone() }
+    }
+
+    /// Refused by peers that remember another.
+    pub(super) fn replaced(&self, by: Incarnation) -> Self {
+        Self { version: VERSION, replaced_by: Some(by), ..self.clone() }
+    }
+
+    /// A device that holds nothing and was refused, in the place of the one that refused it.
+    pub(super) fn in_place(&self) -> Self {
+        let above = self.replaced_by.map_or(0, |by| by.generation);
+        Self {
+            base: self.replaced_by,
+            replaced_by: None,
+            generation: self.generation.max(above.saturating_add(1)),
+            ..self.clone()
+        }
+    }
+
+    /// Refuses to stand for a device of another id.
+    pub(super) fn check_id(&self, root: &Path, id: DeviceId, place: &str) -> Result<()> {
+        let Some(own) = self.id.filter(|own| *own != id) else { return Ok(()) };
+        let own_place = self.place.as_deref().unwrap_or("somewhere else");
+        Err(Error::invalid(format!(
+            "{} holds device {own} ({own_place}) and was given as device {id} ({place}): mount each \
+             disk where it was, or exchange the paths in the settings; nothing was changed",
+            root.display()
+        )))
     }
 
     /// Reads the format of the device in `root`; none if the folder was never one.
@@ -205,6 +320,76 @@ mod tests {
         assert_eq!(format.renewed(99).generation, 99);
     }
 
+    /// A file as it was written before devices counted their openings.
+    const VERSION_1: &str = r#"{
+  "magic": "martlet device",
+  "version": 1,
+  "cluster": "01010101010101010101010101010101",
+  "device": "02020202020202020202020202020202",
+  "generation": 17,
+  "checksum": "CHECKSUM"
+}"#;
+
+    fn version_1() -> Format {
+        let fields = concat!(
+            r#"{"magic":"martlet device","version":1,"cluster":"01010101010101010101010101010101","#,
+            r#""device":"02020202020202020202020202020202","generation":17}"#
+        );
+        let checksum = blake3::hash(fields.as_bytes()).to_hex()[..16].to_owned();
+        Format::parse(VERSION_1.replace("CHECKSUM", &checksum).as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn g1_a_format_from_before_openings_is_read_and_gets_the_rest_once() {
+        let before = version_1();
+        assert!(before.is_confirmed() && before.id.is_none());
+        let opened = before.opened(5);
+        let nobody = Uuid([0; 16]);
+        let base = Incarnation { device: before.device, generation: 17, nonce: nobody };
+        assert_eq!((opened.base(), opened.generation), (Some(base), 18));
+        assert!(!opened.is_confirmed() && opened.current().nonce != nobody);
+        let confirmed = opened.confirmed(DeviceId(3), "n1/d1");
+        let read = Format::parse(&confirmed.encode()).unwrap();
+        assert_eq!(read, confirmed);
+        assert_eq!((read.device, read.id), (before.device, Some(DeviceId(3))));
+    }
+
+    #[test]
+    fn g1_each_confirmed_opening_is_followed_by_another_and_others_are_taken_up_again() {
+        let first = Format::new(Uuid([1; 16]), 17, true);
+        assert_eq!(first.opened(99), first, "nobody confirmed it: it had no vote");
+        let confirmed = first.confirmed(DeviceId(3), "n1/d1");
+        let second = confirmed.opened(99);
+        assert_eq!((second.base(), second.generation), (Some(first.current()), 99));
+        assert_ne!(second.current(), confirmed.opened(99).current(), "copies differ");
+        assert_eq!(second.opened(500), second);
+    }
+
+    #[test]
+    fn g1_what_takes_the_place_of_another_is_above_it() {
+        let device = Format::new(Uuid([1; 16]), 17, true);
+        let by = Incarnation { device: Uuid([9; 16]), generation: 50, nonce: Uuid([8; 16]) };
+        let refused = device.replaced(by);
+        for taken in [refused.renewed(5), refused.in_place()] {
+            assert_eq!((taken.base(), taken.generation), (Some(by), 51));
+            assert!(taken.replaced_by.is_none() && !taken.is_confirmed());
+        }
+        assert_ne!(refused.renewed(5).device, device.device);
+        assert_eq!(refused.in_place().device, device.device);
+    }
+
+    #[test]
+    fn g1_a_format_of_another_id_is_refused_in_words() {
+        let format = Format::new(Uuid([1; 16]), 17, true);
+        let root = Path::new("/mnt/d2");
+        assert!(format.check_id(root, DeviceId(4), "n1/d2").is_ok(), "it has none yet");
+        let format = format.bound(DeviceId(3), "n1/d1");
+        assert!(format.check_id(root, DeviceId(3), "n1/d1").is_ok());
+        let refusal = format.check_id(root, DeviceId(4), "n1/d2").unwrap_err().to_string();
+        let sentence = "/mnt/d2 holds device d3 (n1/d1) and was given as device d4 (n1/d2)";
+        assert!(refusal.contains(sentence), "{refusal}");
+    }
+
     #[test]
     fn an_edited_format_is_refused() {
         let format = Format::new(Uuid::random(), 17, false);
@@ -217,9 +402,9 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_named_even_if_it_looks_different() {
-        let newer = br#"{"magic": "martlet device", "version": 2, "something": "else"}"#;
+        let newer = br#"{"magic": "martlet device", "version": 3, "something": "else"}"#;
         let error = Format::parse(newer).unwrap_err();
-        assert!(error.to_string().contains("has format 2"), "{error}");
+        assert!(error.to_string().contains("has format 3"), "{error}");
         assert!(Format::parse(b"{}").is_err());
         assert!(Format::parse(br#"{"magic": "other", "version": 1}"#).is_err());
     }

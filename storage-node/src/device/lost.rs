@@ -53,7 +53,7 @@ pub(super) fn renew(
     renewed.store(root)?;
     tracing::error!(
         device = %config.id, path = %root.display(), damage,
-        "the index was damaged and is in quarantine; the device begins anew, without votes"
+        "the index forgot something and is in quarantine; the device begins anew, without votes"
     );
     Ok(renewed)
 }

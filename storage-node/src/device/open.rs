@@ -6,24 +6,31 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::DeviceHealth;
 use martlet_protocol::{Error, Result};
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::ballast::{Ballast, Level};
-use super::format::{self, Format};
-use super::{DeviceConfig, Shared, Uuid, lost};
+use super::format::{self, Format, Incarnation};
+use super::pool::Pool;
+use super::{DeviceConfig, Shared, Uuid, lost, opening};
 use crate::extents::{ExtentOptions, ExtentStore, RecoveryReport};
 use crate::index::{Index, Surroundings};
 use crate::metrics::IndexCounters;
 
 const CLEAN: &str = "clean";
-/// How long a device that is closed waits for the requests that still use it.
+/// What earlier versions left open to other users.
+const ONCE_OPEN: [&str; 8] =
+    ["index", "extents", "volumes", "quarantine", "format.json", "ballast", "lock", CLEAN];
+/// How long a device that is closed in good order waits for the requests that still use it.
 const PATIENCE: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(5);
 
@@ -34,23 +41,28 @@ pub(crate) struct Opened {
     pub(crate) ballast: Arc<Ballast>,
     root: std::path::PathBuf,
     pub(crate) device: Uuid,
+    /// As it is on disk. Held for a moment only: whoever asks how the device is waits for it.
+    pub(super) format: Mutex<Format>,
+    /// Held while the format changes on disk.
+    pub(super) changing: Mutex<()>,
     // Last, so that it is let go of last.
     _lock: File,
 }
 
 impl Opened {
-    /// Opens a device; `damage` is what its index was found to have, and is none once another index
-    /// has taken its place.
+    /// Opens a device; `lasting` is what outlives an opening. `damage` is what its index was found to
+    /// have, and is none once another index has taken its place.
     pub(super) fn open(
         config: &DeviceConfig,
         shared: &Shared,
-        counters: &Arc<IndexCounters>,
+        lasting: (&Arc<IndexCounters>, &Arc<Pool>),
         damage: &mut Option<String>,
     ) -> Result<Self> {
         let root = &config.path;
-        fs::create_dir_all(root).map_err(|error| unusable(root, error))?;
+        make_folder(root).map_err(|error| unusable(root, error))?;
         let lock = lock(root)?;
-        let mut format = load_or_make(root, shared)?;
+        close_to_others(root);
+        let mut format = load_or_make(config, shared)?;
         let mut clean = take_clean_marker(root, format.device)?;
         let ballast = Arc::new(Ballast::open(root, config.reserve)?);
         if damage.is_none() {
@@ -62,13 +74,23 @@ impl Opened {
                 format = lost::renew(config, shared, &format, found)?;
                 (*damage, clean, renewed) = (None, false, true);
             }
-            let surroundings = surroundings(config, shared, &format, &ballast, counters);
+            format = opening::begin(format, config, shared)?;
+            let surroundings = surroundings(config, shared, &format, &ballast, lasting);
             match Parts::open(root, shared, surroundings, clean) {
                 Ok(Parts { index, extents, report }) => {
                     let (device, path) = (config.id, root.display());
                     tracing::info!(%device, %path, clean, ?report, "device open");
                     let (root, device) = (root.clone(), format.device);
-                    return Ok(Self { extents, index, ballast, root, device, _lock: lock });
+                    return Ok(Self {
+                        extents,
+                        index,
+                        ballast,
+                        root,
+                        device,
+                        format: Mutex::new(format),
+                        changing: Mutex::default(),
+                        _lock: lock,
+                    });
                 }
                 Err(Unopened::Damaged(error)) if !renewed => *damage = Some(error.to_string()),
                 Err(Unopened::Damaged(error) | Unopened::Other(error)) => return Err(error),
@@ -84,9 +106,37 @@ impl Opened {
     pub(super) fn health(&self) -> DeviceHealth {
         match self.fault() {
             Some(reason) => DeviceHealth::Suspect(reason),
-            None if self.ballast.level() != Level::Ready => DeviceHealth::Full,
-            None => DeviceHealth::Ready,
+            None => match self.unconfirmed() {
+                Some(reason) => DeviceHealth::Suspect(reason),
+                None if self.ballast.level() != Level::Ready => DeviceHealth::Full,
+                None => DeviceHealth::Ready,
+            },
         }
+    }
+
+    /// Why nobody is to go by what it says of its votes, if that is so (rule G1).
+    fn unconfirmed(&self) -> Option<String> {
+        let standing = self.index.standing();
+        match self.format.lock().replaced_by {
+            Some(Incarnation { device, .. }) if device == self.device => Some(
+                "it is an older copy of what its peers remember, and has no vote until it has begun \
+                 anew and synced"
+                    .to_owned(),
+            ),
+            Some(Incarnation { device, .. }) => Some(format!(
+                "its peers remember another disk in its place, {device}; it has no vote until it has \
+                 begun anew and synced"
+            )),
+            None if standing.has_votes && !standing.voting => {
+                Some("its peers have not confirmed yet that it is the one they remember".to_owned())
+            }
+            None => None,
+        }
+    }
+
+    /// Where it lies.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Total and free bytes.
@@ -96,7 +146,7 @@ impl Opened {
 
     /// Closes in good order: everything on disk, and the marker that says so.
     pub(super) fn close(opened: Arc<Self>) -> Result<()> {
-        let Self { extents, index, root, device, _lock, .. } = alone(opened)?;
+        let Self { extents, index, root, device, _lock, .. } = alone(opened, PATIENCE)?;
         let in_order = extents.close();
         index.close()?;
         if in_order {
@@ -105,10 +155,11 @@ impl Opened {
         Ok(())
     }
 
-    /// Closes after a failure: nothing in memory is trusted any more.
+    /// Closes after a failure: nothing in memory is trusted any more. Waits for calls that hang, however
+    /// long: until they end the device is locked, and the last of them would close it on its own thread.
     pub(super) fn abandon(opened: Arc<Self>) -> Result<()> {
         opened.extents.give_up("it is being closed after a failure");
-        let opened = alone(opened)?;
+        let opened = alone(opened, Duration::MAX)?;
         opened.extents.close();
         drop(opened);
         Ok(())
@@ -136,12 +187,12 @@ impl Parts {
         with: Surroundings,
         clean: bool,
     ) -> Result<Self, Unopened> {
-        let reserve_bytes = with.ballast.margin_bytes();
+        let (reserve_bytes, threads) = (with.ballast.margin_bytes(), with.threads.clone());
         let index = Index::open(&root.join("index"), with).map_err(|error| match error.kind() {
             martlet_protocol::ErrorKind::Corrupt => Unopened::Damaged(error),
             _ => Unopened::Other(error),
         })?;
-        let options = ExtentOptions { reserve_bytes, clean, ..Default::default() };
+        let options = ExtentOptions { reserve_bytes, clean, threads, ..Default::default() };
         let opened = ExtentStore::open(
             root,
             shared.disk.clone(),
@@ -162,32 +213,55 @@ fn surroundings(
     shared: &Shared,
     format: &Format,
     ballast: &Arc<Ballast>,
-    counters: &Arc<IndexCounters>,
+    (counters, threads): (&Arc<IndexCounters>, &Arc<Pool>),
 ) -> Surroundings {
     Surroundings {
         name: config.id.to_string(),
         votes: !format.unready,
+        confirmed: !shared.introduced,
         peers: shared.peers(),
         secret: shared.tree_key,
         caches: shared.caches.clone(),
         ballast: ballast.clone(),
         clock: shared.clock.clone(),
         counters: counters.clone(),
+        threads: threads.clone(),
     }
 }
 
-/// Waits until nobody else uses the parts.
-fn alone(mut opened: Arc<Opened>) -> Result<Opened> {
+/// Waits until nobody else uses the parts; `Unavailable` after `patience`.
+fn alone(mut opened: Arc<Opened>, patience: Duration) -> Result<Opened> {
     let began = Instant::now();
     loop {
         opened = match Arc::try_unwrap(opened) {
             Ok(opened) => return Ok(opened),
             Err(shared) => shared,
         };
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > patience {
             return Err(Error::unavailable("requests still use it"));
         }
         std::thread::park_timeout(STEP);
+    }
+}
+
+/// Makes a folder for this user alone.
+fn make_folder(path: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Takes the rights of other users from what earlier versions made on a device. The folder itself may
+/// be where a disk is mounted, and keeps its rights.
+fn close_to_others(root: &Path) {
+    for path in ONCE_OPEN.map(|name| root.join(name)) {
+        let Ok(about) = fs::symlink_metadata(&path) else { continue };
+        let mode = about.permissions().mode();
+        if about.is_symlink() || mode.trailing_zeros() >= 6 || about.uid() != geteuid().as_raw() {
+            continue;
+        }
+        let closed = fs::Permissions::from_mode(mode & 0o7700);
+        if let Err(error) = fs::set_permissions(&path, closed) {
+            tracing::warn!(path = %path.display(), %error, "other users may read what is there");
+        }
     }
 }
 
@@ -198,6 +272,7 @@ fn lock(root: &Path) -> Result<File> {
         .create(true)
         .truncate(false)
         .write(true)
+        .mode(0o600)
         .open(&path)
         .map_err(|error| unusable(root, error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -209,10 +284,14 @@ fn lock(root: &Path) -> Result<File> {
     }
 }
 
-fn load_or_make(root: &Path, shared: &Shared) -> Result<Format> {
+fn load_or_make(config: &DeviceConfig, shared: &Shared) -> Result<Format> {
+    let root = &config.path;
     let Some(format) = Format::load(root)? else {
         let cluster = shared.cluster.unwrap_or_else(Uuid::random);
-        let format = Format::new(cluster, shared.clock.now_ms(), !shared.votes_when_new);
+        let mut format = Format::new(cluster, shared.clock.now_ms(), !shared.votes_when_new);
+        if shared.introduced {
+            format = format.bound(config.id, &config.place);
+        }
         format.store(root)?;
         return Ok(format);
     };
@@ -222,7 +301,12 @@ fn load_or_make(root: &Path, shared: &Shared) -> Result<Format> {
             root.display(),
             format.cluster
         ))),
-        _ => Ok(format),
+        _ => {
+            if shared.introduced {
+                format.check_id(root, config.id, &config.place)?;
+            }
+            Ok(format)
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::io::IoSlice;
 use std::path::Path;
+use std::sync::Arc;
 
 use martlet_protocol::ErrorKind;
 
-use super::{Caching, Disk, FaultyDisk, PosixDisk};
+use super::{Caching, Disk, FaultyDisk, GatedDisk, PosixDisk};
 
 fn all(disk: &dyn Disk, root: &Path) {
     let folder = root.join("a/b");
@@ -73,6 +74,9 @@ fn bytes(disk: &dyn Disk, folder: &Path, caching: Caching) {
     writer.write_at(&[IoSlice::new(twos)], 4096).unwrap();
     reader.read_at(&mut before, 4096).unwrap();
     assert!(before.iter().all(|byte| *byte == 2), "a reader sees what another way in wrote");
+    reader.drop_cached(0, 4096 * 3).unwrap();
+    reader.read_at(&mut before, 4096).unwrap();
+    assert!(before.iter().all(|byte| *byte == 2), "nothing is lost with the cache");
     disk.unlink(&path).unwrap();
 }
 
@@ -101,6 +105,12 @@ fn room(disk: &dyn Disk, folder: &Path) {
 fn the_real_disk_keeps_its_promises() {
     let folder = tempfile::tempdir().unwrap();
     all(&PosixDisk, folder.path());
+}
+
+#[test]
+fn the_gated_disk_keeps_them_while_its_gate_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    all(&GatedDisk::new(folder.path(), Arc::default()), folder.path());
 }
 
 #[test]

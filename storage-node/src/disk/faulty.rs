@@ -19,7 +19,7 @@
 //!   choice, in no order. A rename happens in both folders or in none. Folders survive;
 //! * the call that was cut may have had its effect, in whole or in part.
 //!
-//! Not modelled: rot (see [`FaultyDisk::flip`] for that), reordering within a sync, a disk that says
+//! Not modelled: rot (see [`FaultyDisk::flip`] and [`FaultyDisk::flip_cached`] for that), reordering within a sync, a disk that says
 //! synced and lies, and file systems on which a sync of one file makes others durable.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +46,8 @@ pub(crate) enum Fault {
     Io,
     /// There is no space left.
     NoSpace,
+    /// The caller panics.
+    Panic,
 }
 
 /// A disk in memory. Clones share it.
@@ -128,6 +130,27 @@ impl FaultyDisk {
         }
     }
 
+    /// Lets reads of a byte of a file fail until it is written again.
+    pub(crate) fn break_byte(&self, path: &Path, at: u64) {
+        let mut state = self.0.lock();
+        let file = state.names[path];
+        let content = state.files.get_mut(&file).expect("a name has a file");
+        content.unreadable.insert(index(at));
+    }
+
+    /// Lets all bytes be read again that were broken.
+    pub(crate) fn mend_bytes(&self) {
+        self.0.lock().files.values_mut().for_each(|content| content.unreadable.clear());
+    }
+
+    /// Flips a bit of a file in the page cache, and not on disk.
+    pub(crate) fn flip_cached(&self, path: &Path, at: u64) {
+        let mut state = self.0.lock();
+        let file = state.names[path];
+        let content = state.files.get_mut(&file).expect("a name has a file");
+        content.misread.insert(index(at));
+    }
+
     /// Cuts the power now, if it isn't cut, and returns what survives.
     pub(crate) fn reboot(&self) -> Self {
         let mut state = self.0.lock();
@@ -144,7 +167,7 @@ impl FaultyDisk {
             let mut content = state.files[file].clone();
             content.scatter(&mut chance);
             let durable = content.durable;
-            let content = Content { live: durable.clone(), durable, pending: Vec::new() };
+            let content = Content { live: durable.clone(), durable, ..Content::default() };
             files.insert(*file, content);
         }
         let survivor = Self::new(chance.next());
@@ -190,6 +213,7 @@ impl State {
         match self.fault {
             Some((at, fault)) if self.calls > at => {
                 self.fault = None;
+                assert!(fault != Fault::Panic, "a call was to panic");
                 self.dead = fault == Fault::PowerCut;
                 let error = if fault == Fault::NoSpace { full("write") } else { io("go on") };
                 (Err(error), Some(fault))
@@ -245,7 +269,7 @@ impl Disk for FaultyDisk {
         Ok(inside.filter_map(name).collect())
     }
 
-    fn create(&self, path: &Path, _: Caching) -> Result<Arc<dyn DiskFile>> {
+    fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>> {
         let mut state = self.0.lock();
         let call = state.call();
         let outcome = state.effective(call)?;
@@ -259,14 +283,14 @@ impl Disk for FaultyDisk {
         state.files.insert(file, Content::default());
         state.rename(NameChange::Link(path.to_path_buf(), file));
         outcome?;
-        Ok(Arc::new(FaultyFile { disk: self.clone(), file }))
+        Ok(Arc::new(FaultyFile { disk: self.clone(), file, caching }))
     }
 
-    fn open(&self, path: &Path, _: Caching) -> Result<Arc<dyn DiskFile>> {
+    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>> {
         let mut state = self.0.lock();
         state.spaceless().0?;
         let file = state.file(path)?;
-        Ok(Arc::new(FaultyFile { disk: self.clone(), file }))
+        Ok(Arc::new(FaultyFile { disk: self.clone(), file, caching }))
     }
 
     fn unlink(&self, path: &Path) -> Result<()> {
@@ -329,6 +353,7 @@ impl State {
 struct FaultyFile {
     disk: FaultyDisk,
     file: u64,
+    caching: Caching,
 }
 
 fn index(bytes: u64) -> usize {
@@ -374,10 +399,18 @@ impl DiskFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         let mut state = self.state();
         state.spaceless().0?;
-        let live = &state.files[&self.file].live;
+        let content = &state.files[&self.file];
         let wanted = index(offset)..index(offset) + buffer.len();
-        let bytes = live.get(wanted).ok_or_else(|| Error::corrupt("the file ends before"))?;
-        buffer.copy_from_slice(bytes);
+        if content.unreadable.range(wanted.clone()).next().is_some() {
+            return Err(io("read"));
+        }
+        let bytes = content.live.get(wanted.clone());
+        buffer.copy_from_slice(bytes.ok_or_else(|| Error::corrupt("the file ends before"))?);
+        if self.caching == Caching::Cached {
+            for at in content.misread.range(wanted) {
+                buffer[at - index(offset)] ^= 1;
+            }
+        }
         Ok(())
     }
 
@@ -422,5 +455,13 @@ impl DiskFile for FaultyFile {
 
     fn punch(&self, offset: u64, length: u64) -> Result<()> {
         self.change(Change::Punch(index(offset)..index(offset + length)), true)
+    }
+
+    fn drop_cached(&self, offset: u64, length: u64) -> Result<()> {
+        let mut state = self.state();
+        state.spaceless().0?;
+        let content = state.files.get_mut(&self.file).expect("an open file is there");
+        content.misread.retain(|at| !(index(offset)..index(offset + length)).contains(at));
+        Ok(())
     }
 }

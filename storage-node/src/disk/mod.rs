@@ -3,14 +3,17 @@
 //!
 //! * [`Disk`] names files; [`DiskFile`] is one of them, open. Every call may block, none is async.
 //! * [`PosixDisk`] is the real one. It is the only place that knows errno.
-//! * `FaultyDisk` lives in memory and fails as disks do; it exists for tests.
+//! * `FaultyDisk` lives in memory and fails as disks do, `GatedDisk` is one that hangs; they exist for
+//!   tests.
 //!
-//! Both run the same conformance suite.
+//! All run the same conformance suite.
 
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod faulty;
+#[cfg(test)]
+mod gated;
 mod posix;
 
 use std::fmt::Debug;
@@ -22,6 +25,8 @@ use martlet_protocol::Result;
 
 #[cfg(test)]
 pub(crate) use faulty::{Fault, FaultyDisk};
+#[cfg(test)]
+pub(crate) use gated::{Gate, GatedDisk};
 pub use posix::PosixDisk;
 
 /// Names of files on one device.
@@ -63,6 +68,9 @@ pub trait DiskFile: Send + Sync + Debug {
     fn truncate(&self, length: u64) -> Result<()>;
     /// Gives room back: the bytes read as zeros, the file keeps its length.
     fn punch(&self, offset: u64, length: u64) -> Result<()>;
+    /// Drops what the page cache holds of `length` bytes from `offset` on, so that the next read asks
+    /// the device. What was written and not synced stays.
+    fn drop_cached(&self, offset: u64, length: u64) -> Result<()>;
 }
 
 /// Whether bytes go through the page cache.

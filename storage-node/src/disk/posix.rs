@@ -5,11 +5,13 @@
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use martlet_protocol::{Error, ErrorKind, Result};
-use rustix::fs::{self, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags};
+use rustix::fs::{self, Advice, AtFlags, CWD, Dir, FallocateFlags, Mode, OFlags};
 use rustix::io::{self, Errno, ReadWriteFlags};
 
 use super::{Caching, Disk, DiskFile, Space};
@@ -54,7 +56,8 @@ fn open(path: &Path, flags: OFlags) -> io::Result<Arc<dyn DiskFile>> {
 
 impl Disk for PosixDisk {
     fn create_dir(&self, path: &Path) -> Result<()> {
-        std::fs::create_dir_all(path).map_err(|error| {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             on_path("make the folder", path)(errno)
         })
@@ -216,5 +219,11 @@ impl DiskFile for PosixFile {
             }
             result => result.map_err(|errno| self.failed("give back space of", errno)),
         }
+    }
+
+    fn drop_cached(&self, offset: u64, length: u64) -> Result<()> {
+        let Some(length) = NonZeroU64::new(length) else { return Ok(()) };
+        fs::fadvise(&self.file, offset, Some(length), Advice::DontNeed)
+            .map_err(|errno| self.failed("drop the cached pages of", errno))
     }
 }

@@ -5,6 +5,8 @@
 //! written while the disk has something else, and readers keep what they have cached.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::Audited;
 use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
@@ -18,27 +20,29 @@ use super::record::Run;
 use super::row::{Place, Row};
 use super::store::Inner;
 use crate::disk::{Caching, DiskFile};
-use crate::index::blocking;
 
 /// Rows that are looked up at a time.
 const PAGE: usize = 64;
+/// Time after which a call ends with its extent: callers don't wait long, and disks may be busy.
+const SLICE: Duration = Duration::from_secs(2);
 
 impl ExtentStore {
-    /// Verifies extents above `after`, by id, until `bytes_max` were read (one extent at least). What
-    /// is corrupt goes to quarantine.
+    /// Verifies extents above `after`, by id, until `bytes_max` were read or two seconds went by (one
+    /// extent at least). What is corrupt goes to quarantine.
     pub async fn audit(
         &self,
         after: Option<ExtentId>,
         bytes_max: u64,
     ) -> Result<Audited<ExtentId>> {
-        let (mut audited, mut after) = (Audited::default(), after);
+        let (mut audited, mut after, began) = (Audited::default(), after, Instant::now());
         loop {
             let store = self.0.clone();
-            let page = blocking(move || store.table.list(after, PAGE)).await?;
+            let page = self.0.threads.run(move || store.table.list(after, PAGE)).await?;
             let Some(last) = page.last() else { return Ok(audited) };
             let page_ends = last.record.extent.id;
             for row in page.into_iter().filter(|row| row.place != Place::Quarantined) {
-                if audited.items > 0 && audited.bytes >= bytes_max {
+                let is_full = audited.bytes >= bytes_max || began.elapsed() > SLICE;
+                if audited.items > 0 && is_full {
                     audited.next = after;
                     return Ok(audited);
                 }
@@ -46,7 +50,7 @@ impl ExtentStore {
                 audited.items += 1;
                 audited.bytes += u64::from(row.record.extent.length);
                 let store = self.0.clone();
-                if !blocking(move || store.is_sound(&row)).await? {
+                if !self.0.threads.run(move || store.is_sound(&row)).await? {
                     Inner::quarantine(&self.0, id).await;
                     audited.corrupt.push(id);
                 }
@@ -58,6 +62,59 @@ impl ExtentStore {
 }
 
 impl Inner {
+    /// Judges an extent that a reader found to be wrong by what the disk has of it: a bit may have
+    /// flipped in the page cache, and then the extent is good and the cache lets go of it. True if it
+    /// is good, and may be opened and read again; otherwise it was set aside.
+    pub(super) async fn judge(store: &Arc<Self>, id: ExtentId) -> bool {
+        let inner = store.clone();
+        match store.threads.run(move || inner.is_sound_on_disk(id)).await {
+            Ok(true) => {
+                store.counters.corrupt_reads.fetch_add(1, Ordering::Relaxed);
+                tracing::warn!(extent = %id, "memory had an extent wrong that the disk has right");
+                true
+            }
+            Ok(false) => {
+                Self::quarantine(store, id).await;
+                false
+            }
+            Err(error) => {
+                tracing::error!(extent = %id, %error, "a corrupt extent can't be judged");
+                false
+            }
+        }
+    }
+
+    /// Sets aside an extent that is not what was written.
+    async fn quarantine(store: &Arc<Self>, id: ExtentId) {
+        store.counters.corrupt_reads.fetch_add(1, Ordering::Relaxed);
+        let inner = store.clone();
+        if let Err(error) = store.threads.run(move || inner.set_aside(id)).await {
+            tracing::error!(extent = %id, %error, "a corrupt extent can't be set aside");
+        }
+    }
+
+    /// Whether the disk has an extent as it was written; if so, nothing in memory keeps another idea
+    /// of it. Blocks.
+    fn is_sound_on_disk(&self, id: ExtentId) -> Result<bool> {
+        let Some(row) = self.table.get(id)? else { return Ok(true) };
+        if row.place == Place::Quarantined || !self.is_sound(&row)? {
+            return Ok(false);
+        }
+        self.opened.remove(&id);
+        let length = u64::from(row.record.extent.length);
+        match row.place {
+            Place::Record(volume, offset) => {
+                let run = Run::of_record((volume, offset), length);
+                self.volumes.get(volume)?.file.drop_cached(run.offset, run.bytes)?;
+            }
+            Place::File | Place::Quarantined => {
+                let file = self.disk.open(&footer::path(&self.root, id), Caching::Cached)?;
+                file.drop_cached(0, file.length()?)?;
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether an extent is what was written. One that was removed meanwhile is. Blocks.
     fn is_sound(&self, row: &Row) -> Result<bool> {
         let id = row.record.extent.id;
@@ -83,13 +140,13 @@ impl Inner {
         match row.place {
             Place::Record(volume, offset) => {
                 let run = Run::of_record((volume, offset), u64::from(extent.length));
-                let described = self.open_record(row, run.spot())?;
+                let described = self.open_record(row, run.spot(), Caching::Direct)?;
                 self.verify_bytes(row, &described, &self.volumes.get(volume)?.direct)
             }
             Place::File | Place::Quarantined => {
                 let path = footer::path(&self.root, extent.id);
-                let described = OpenExtent::file(row, self.disk.open(&path, Caching::Cached)?)?;
                 let direct = self.disk.open(&path, Caching::Direct)?;
+                let described = OpenExtent::file(row, direct.clone())?;
                 self.verify_bytes(row, &described, &direct)
             }
         }

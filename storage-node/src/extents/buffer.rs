@@ -1,12 +1,18 @@
 //! Memory for bytes on their way between socket and disk: aligned, so that writes can go past the
 //! page cache, and used again, so that a busy store doesn't fault in fresh pages for every MiB.
+//!
+//! Clients that stall hold the buffers that their bytes are in. So buffers of a MiB are for the first
+//! streams; while many are out, others work in short chunks, and nobody waits.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use martlet_protocol::limits::{ALIGN_BYTES, CHUNK_BYTES};
 use parking_lot::Mutex;
+
+use super::blocks::BLOCK;
 
 /// [`ALIGN_BYTES`] for slices.
 #[expect(clippy::cast_possible_truncation, reason = "4 KiB fits anywhere")]
@@ -15,6 +21,10 @@ pub(super) const ALIGN: usize = ALIGN_BYTES as usize;
 pub(super) const BUFFER_BYTES: usize = CHUNK_BYTES + 4 * ALIGN;
 /// Buffers up to this size are not worth keeping.
 const SMALL_BYTES: usize = 128 * 1024;
+/// Buffers that aren't small and may be out, of all devices of a process, before chunks become short.
+const LENT_MAX: usize = 128;
+/// A chunk while so many buffers are out.
+const SHORT_CHUNK_BYTES: usize = BLOCK;
 
 /// Memory that begins at a multiple of 4 KiB.
 pub(super) struct AlignedBuffer {
@@ -53,6 +63,11 @@ impl AlignedBuffer {
         taken
     }
 
+    /// Bytes of a chunk that leaves room for a header or a footer.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        (self.capacity() - 4 * ALIGN).min(CHUNK_BYTES)
+    }
+
     /// Zeros up to the next multiple of 4 KiB.
     pub(super) fn pad(&mut self) {
         let (filled, padded) = (self.filled, self.filled.next_multiple_of(ALIGN));
@@ -66,11 +81,45 @@ impl AlignedBuffer {
 pub(super) struct BufferPool {
     idle: Arc<Mutex<Vec<AlignedBuffer>>>,
     idle_max: usize,
+    /// Buffers that aren't small and are out, of all devices of the process.
+    lent: Arc<AtomicUsize>,
 }
+
+static LENT_NOW: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
 impl BufferPool {
     pub(super) fn new(idle_max: usize) -> Self {
-        Self { idle: Arc::default(), idle_max }
+        Self { idle: Arc::default(), idle_max, lent: LENT_NOW.clone() }
+    }
+
+    /// Bytes that a stream should move at a time now.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        let is_scarce = self.lent.load(Ordering::Relaxed) >= LENT_MAX;
+        if is_scarce { SHORT_CHUNK_BYTES } else { CHUNK_BYTES }
+    }
+
+    /// A buffer for the next chunk of a stream, and what goes before or after it.
+    pub(super) fn take_chunk(&self) -> Pooled {
+        self.take(self.chunk_bytes() + 4 * ALIGN)
+    }
+
+    /// A buffer of `bytes`, or of less that can be [exchanged](Self::exchange) when it is full: bytes may
+    /// never come.
+    pub(super) fn take_start(&self, bytes: usize) -> Pooled {
+        self.take(bytes.min(SMALL_BYTES))
+    }
+
+    /// A longer buffer with the same bytes, in the end of `bytes`.
+    pub(super) fn exchange(&self, full: &Pooled, bytes: usize) -> Pooled {
+        let is_scarce = self.lent.load(Ordering::Relaxed) >= LENT_MAX;
+        let mut longer = if is_scarce {
+            let step = 2 * full.capacity();
+            self.lend(AlignedBuffer::new(if step < bytes { step } else { BUFFER_BYTES.max(bytes) }))
+        } else {
+            self.take(bytes)
+        };
+        longer.append(&full.all()[..full.filled], full.filled);
+        longer
     }
 
     /// A buffer of at least `bytes`, whose content is whatever it was. It comes back when dropped.
@@ -80,6 +129,13 @@ impl BufferPool {
             AlignedBuffer::new(if bytes > SMALL_BYTES { BUFFER_BYTES.max(bytes) } else { bytes })
         });
         buffer.filled = 0;
+        self.lend(buffer)
+    }
+
+    fn lend(&self, buffer: AlignedBuffer) -> Pooled {
+        if buffer.capacity() > SMALL_BYTES {
+            self.lent.fetch_add(1, Ordering::Relaxed);
+        }
         Pooled { buffer: Some(buffer), pool: self.clone() }
     }
 }
@@ -109,6 +165,9 @@ impl std::ops::DerefMut for Pooled {
 impl Drop for Pooled {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
+        if buffer.capacity() > SMALL_BYTES {
+            self.pool.lent.fetch_sub(1, Ordering::Relaxed);
+        }
         let mut idle = self.pool.idle.lock();
         if buffer.capacity() == BUFFER_BYTES && idle.len() < self.pool.idle_max {
             idle.push(buffer);
@@ -138,6 +197,11 @@ impl Pooled {
 mod tests {
     use super::*;
 
+    /// A pool that counts its own buffers only.
+    fn alone() -> BufferPool {
+        BufferPool { lent: Arc::default(), ..BufferPool::new(1) }
+    }
+
     #[test]
     fn buffers_are_aligned_padded_and_used_again() {
         let pool = BufferPool::new(1);
@@ -156,6 +220,31 @@ mod tests {
         assert_eq!(&clone[..], b"el");
         drop(clone);
         assert_eq!(pool.take(CHUNK_BYTES).all().as_ptr(), address);
+    }
+
+    #[test]
+    fn chunks_are_short_while_many_buffers_are_out() {
+        let pool = alone();
+        let lent: Vec<Pooled> = (0..LENT_MAX).map(|_| pool.take_chunk()).collect();
+        assert!(lent.iter().all(|buffer| buffer.chunk_bytes() == CHUNK_BYTES));
+        let short = pool.take_chunk();
+        assert_eq!((short.chunk_bytes(), pool.chunk_bytes()), (BLOCK, BLOCK));
+        drop(lent);
+        assert_eq!(pool.take_chunk().chunk_bytes(), CHUNK_BYTES);
+    }
+
+    #[test]
+    fn a_buffer_that_is_full_is_exchanged_with_its_bytes() {
+        let pool = alone();
+        let mut buffer = pool.take_start(CHUNK_BYTES);
+        buffer.append(&vec![7; SMALL_BYTES], SMALL_BYTES);
+        let lent: Vec<Pooled> = (0..LENT_MAX).map(|_| pool.take_chunk()).collect();
+        let step = pool.exchange(&buffer, CHUNK_BYTES);
+        assert_eq!((step.capacity(), step.filled), (2 * SMALL_BYTES, SMALL_BYTES));
+        drop(lent);
+        let whole = pool.exchange(&step, CHUNK_BYTES);
+        assert!(whole.capacity() >= CHUNK_BYTES);
+        assert_eq!(whole.all()[..whole.filled], vec![7; SMALL_BYTES]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -17,12 +17,17 @@ use super::buffer::{ALIGN, Pooled};
 use super::record::{self, Run};
 use super::row::{Place, Row};
 use super::seal::Head;
-use super::state::{Counters, Suspect};
+use super::state::{Counters, FaultOfPanic, Suspect};
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
+use crate::device::pulse::{Part, Pulse};
 
 /// Most records in one sync: beyond, waiting for the rest costs more than another sync.
 const GROUP_MAX: usize = 256;
+
+/// Bytes that may wait: beyond, writers hear that there are too many of them. A disk that hangs takes
+/// none, and would have them pile up.
+const WAITING_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Records from this length on are written past the page cache, which takes half of the CPU time;
 /// shorter ones stay in it for whoever reads them next.
@@ -43,10 +48,23 @@ enum Job {
 
 type Reply = oneshot::Sender<Result<()>>;
 
+impl Job {
+    /// Bytes that it holds in memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Write(packed, _) => packed.buffer.capacity(),
+            Self::Destroy(records, _) => size_of_val(records.as_slice()),
+        }
+    }
+}
+
 /// Hands records to the thread.
 pub(super) struct Committer {
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Bytes of the jobs that the thread has not taken yet.
+    waiting_bytes: Arc<AtomicUsize>,
+    pulse: Arc<Pulse>,
 }
 
 /// What the thread works on.
@@ -57,21 +75,33 @@ pub(super) struct Ledger {
     pub(super) gate: Arc<RwLock<()>>,
     pub(super) counters: Arc<Counters>,
     pub(super) suspect: Arc<Suspect>,
+    pub(super) pulse: Arc<Pulse>,
 }
 
 impl Committer {
     pub(super) fn start(ledger: Ledger) -> Result<Self> {
         let (jobs, queue) = channel();
+        let (pulse, waiting_bytes) = (ledger.pulse.clone(), Arc::<AtomicUsize>::default());
+        let waiting = waiting_bytes.clone();
         let thread = std::thread::Builder::new()
             .name("extent-commit".into())
-            .spawn(move || ledger.run(&queue))
+            .spawn(move || {
+                let _fault = FaultOfPanic(ledger.suspect.clone());
+                ledger.run(&queue, &waiting);
+            })
             .map_err(|error| Error::unavailable("can't start a thread").with_source(error))?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+        let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
+        Ok(Self { jobs, thread, waiting_bytes, pulse })
     }
 
-    /// Writes a record, durably.
+    /// Writes a record, durably. `Unavailable` at once if too much waits already, or if the disk hangs.
     pub(super) async fn write(&self, packed: Packed) -> Result<()> {
-        self.ask(|reply| Job::Write(packed, reply)).await
+        self.pulse.check(Part::Packed)?;
+        let waiting = self.waiting_bytes.load(Ordering::Relaxed);
+        if waiting + packed.buffer.capacity() > WAITING_BYTES_MAX {
+            return Err(Error::unavailable("too many writes wait for the disk"));
+        }
+        self.pulse.wait(self.ask(|reply| Job::Write(packed, reply))).await?
     }
 
     /// Destroys the headers of deleted records, durably, and frees their space.
@@ -83,7 +113,9 @@ impl Committer {
         let (reply, answer) = oneshot::channel();
         let closed = || Error::unavailable("the extent store was closed");
         let jobs = self.jobs.lock().clone().ok_or_else(closed)?;
-        jobs.send(job(reply)).map_err(|_| closed())?;
+        let job = job(reply);
+        self.waiting_bytes.fetch_add(job.bytes(), Ordering::Relaxed);
+        jobs.send(job).map_err(|_| closed())?;
         drop(jobs);
         answer.await.unwrap_or_else(|_| Err(closed()))
     }
@@ -92,7 +124,8 @@ impl Committer {
     pub(super) fn close(&self) {
         self.jobs.lock().take();
         if let Some(thread) = self.thread.lock().take() {
-            thread.join().expect("the committer doesn't panic");
+            // One that panicked has made the device suspect.
+            let _ = thread.join();
         }
     }
 }
@@ -118,10 +151,13 @@ struct Placed {
 }
 
 impl Ledger {
-    fn run(&self, queue: &Receiver<Job>) {
+    fn run(&self, queue: &Receiver<Job>, waiting_bytes: &AtomicUsize) {
         while let Ok(first) = queue.recv() {
             let jobs = std::iter::once(first).chain(queue.try_iter()).take(GROUP_MAX);
-            self.commit(jobs.collect());
+            let jobs: Vec<_> = jobs.collect();
+            waiting_bytes.fetch_sub(jobs.iter().map(Job::bytes).sum(), Ordering::Relaxed);
+            let _beat = self.pulse.begin(Part::Packed);
+            self.commit(jobs);
         }
     }
 
@@ -130,6 +166,8 @@ impl Ledger {
         let mut destroys = Vec::new();
         for job in jobs {
             match job {
+                // Its writer gave up before it began.
+                Job::Write(_, reply) if reply.is_closed() => {}
                 Job::Write(packed, reply) => match self.place(packed.record.extent.id, &packed) {
                     Ok(run) => {
                         let placed = Placed { packed, run, reply };

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use martlet_protocol::extent::ExtentRecord;
-use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX};
-use martlet_protocol::{Error, ExtentId, Result};
+use martlet_protocol::limits::EXTENT_BYTES_MAX;
+use martlet_protocol::{ErrorKind, ExtentId, Result};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
+use crate::device::pool::Call;
 use crate::disk::{Caching, DiskFile};
 
 use super::blocks::{BLOCK, BlockHasher};
@@ -19,7 +19,7 @@ use super::folders::Folders;
 use super::footer;
 use super::gather::Gather;
 use super::seal::Description;
-use super::state::{Counters, Suspect};
+use super::state::{Counters, Headroom, Suspect};
 use super::store::Inner;
 use super::write::described;
 
@@ -33,17 +33,28 @@ pub(super) struct FileWriter {
     suspect: Arc<Suspect>,
     /// Answered when the file's name is durable.
     named: Option<oneshot::Receiver<Result<()>>>,
-    declared: Option<u64>,
+    headroom: Arc<Headroom>,
+    /// Length of the file until its last bytes are written.
+    length: u64,
+    /// How much of the file has room on the device.
+    allocated: u64,
     kept: bool,
 }
 
+/// Bytes that are given room ahead of those that have come: half as many, at least and at most.
+const AHEAD_BYTES_MIN: u64 = 1024 * 1024 - 64 * 1024;
+const AHEAD_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
 impl FileWriter {
-    /// Makes the file under its final name, with room for everything. Its name is made durable
-    /// while its bytes still come. Blocks.
+    /// Makes the file under its final name, as long as it may become. Its name is made durable while
+    /// its bytes still come, and its room with them: a client that stalls holds no more of the device
+    /// than it has sent, and half of that. Blocks.
     pub(super) fn create(store: &Inner, id: ExtentId, declared: Option<u64>) -> Result<Self> {
         let path = footer::path(&store.root, id);
         let file = store.suspect.note(store.disk.create(&path, Caching::Direct))?;
         let named = path.parent().map(|folder| store.folders.sync(folder));
+        let most = declared.unwrap_or(EXTENT_BYTES_MAX);
+        let length = footer::file_bytes(most, footer_bytes_max(most));
         let writer = Self {
             file,
             path,
@@ -52,42 +63,45 @@ impl FileWriter {
             counters: store.counters.clone(),
             suspect: store.suspect.clone(),
             named,
-            declared,
+            headroom: store.headroom.clone(),
+            length,
+            allocated: 0,
             kept: false,
         };
-        let length = declared.unwrap_or(EXTENT_BYTES_MAX);
-        let room = footer::file_bytes(length, footer_bytes_max(length));
-        writer.suspect.note(writer.file.allocate(0, room))?;
+        // A file whose last sector is zero was never finished: so it ends where no byte of a client
+        // comes to lie.
+        writer.suspect.note(writer.file.truncate(length))?;
         Ok(writer)
     }
 
     /// Takes the whole body, and makes it durable.
     pub(super) async fn take(
         self,
+        store: &Inner,
         mut gather: Gather,
         first: Pooled,
-        spare: impl Fn() -> Pooled,
         facts: ExtentRecord,
     ) -> Result<(Self, ExtentRecord)> {
         let mut buffer = first;
-        let mut writing: Option<JoinHandle<Result<Self>>> = None;
+        let mut writing: Option<Call<Self>> = None;
         let mut idle = Some(self);
         loop {
-            let filled = gather.fill(&mut buffer, CHUNK_BYTES).await;
+            let limit = buffer.chunk_bytes();
+            let filled = gather.fill(&mut buffer, limit).await;
             let writer = match writing.take() {
-                Some(task) => joined(task.await)?,
+                Some(call) => store.threads.wait(call).await?,
                 None => idle.take().expect("a writer is idle or writing"),
             };
             if filled? {
-                let task = tokio::task::spawn_blocking(move || writer.finish(buffer, facts));
-                let (mut writer, record) = joined(task.await)?;
+                let finish = move || writer.finish(buffer, facts);
+                let (mut writer, record) = store.threads.run(finish).await?;
                 if let Some(named) = writer.named.take() {
-                    super::folders::synced(named).await?;
+                    store.threads.pulse().wait(super::folders::synced(named)).await??;
                 }
                 return Ok((writer, record));
             }
-            let full = std::mem::replace(&mut buffer, spare());
-            writing = Some(tokio::task::spawn_blocking(move || writer.absorb(&full)));
+            let full = std::mem::replace(&mut buffer, store.pool.take_chunk());
+            writing = Some(store.threads.start(move || writer.absorb(&full)));
         }
     }
 
@@ -95,8 +109,31 @@ impl FileWriter {
         let bytes = &chunk.all()[..chunk.filled];
         let offset = self.hasher.length();
         self.hasher.update(bytes);
+        let end = self.hasher.length();
+        let ahead = (end / 2).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
+        self.make_room(end, ahead)?;
         self.suspect.note(self.file.write_at(&[IoSlice::new(bytes)], offset))?;
         Ok(self)
+    }
+
+    /// Makes room for what lies below `end`, and where there is more room for the next `ahead` bytes.
+    fn make_room(&mut self, end: u64, ahead: u64) -> Result<()> {
+        if end <= self.allocated {
+            return Ok(());
+        }
+        let to = (end + ahead).next_multiple_of(ALIGN as u64).min(self.length);
+        match self.allocate(to) {
+            Err(error) if error.kind() == ErrorKind::Full && to > end => self.allocate(end),
+            outcome => outcome,
+        }
+    }
+
+    fn allocate(&mut self, to: u64) -> Result<()> {
+        let more = to - self.allocated;
+        self.headroom.admit(more)?;
+        self.suspect.note(self.file.allocate(self.allocated, more))?;
+        self.allocated = to;
+        Ok(())
     }
 
     /// Writes the last chunk and the footer, cuts the file to length, and syncs it.
@@ -111,7 +148,8 @@ impl FileWriter {
         let written = last.append(&footer, limit);
         debug_assert_eq!(written, footer.len(), "a buffer has room for a chunk and a footer");
         let total = footer::file_bytes(length, footer.len());
-        if self.declared.is_none() || footer.len() != footer_bytes_max(length) {
+        self.make_room(total, 0)?;
+        if total != self.length {
             self.suspect.note(self.file.truncate(total))?;
         }
         let last = IoSlice::new(&last.all()[..last.filled]);
@@ -140,10 +178,4 @@ impl Drop for FileWriter {
 fn footer_bytes_max(length: u64) -> usize {
     let blocks = usize::try_from(length).expect("an extent fits in memory").div_ceil(BLOCK);
     (blocks * 4 + 2048).next_multiple_of(ALIGN)
-}
-
-fn joined<T>(task: Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
-    task.unwrap_or_else(|error| {
-        Err(Error::internal("writing an extent ended unexpectedly").with_source(error))
-    })
 }

@@ -13,9 +13,11 @@ use martlet_protocol::{Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use crate::device::pulse::{Part, Pulse};
 use crate::disk::Disk;
 
-use super::state::{Counters, Suspect};
+use super::committer::Ledger;
+use super::state::{Counters, FaultOfPanic, Suspect};
 
 /// Most folders that are synced at a time.
 const SIDE_BY_SIDE_MAX: usize = 16;
@@ -36,16 +38,22 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    pub(super) fn start(
-        disk: Arc<dyn Disk>,
-        counters: Arc<Counters>,
-        suspect: Arc<Suspect>,
-    ) -> Result<Self> {
+    /// Starts the thread; it counts and fails with what is in the ledger.
+    pub(super) fn start(disk: Arc<dyn Disk>, ledger: &Ledger) -> Result<Self> {
         let (jobs, queue) = channel();
-        let worker = Worker { disk, counters: counters.clone(), suspect };
+        let counters = ledger.counters.clone();
+        let worker = Worker {
+            disk,
+            counters: counters.clone(),
+            suspect: ledger.suspect.clone(),
+            pulse: ledger.pulse.clone(),
+        };
         let thread = std::thread::Builder::new()
             .name("extent-folders".into())
-            .spawn(move || worker.run(&queue))
+            .spawn(move || {
+                let _fault = FaultOfPanic(worker.suspect.clone());
+                worker.run(&queue);
+            })
             .map_err(|error| Error::unavailable("can't start a thread").with_source(error))?;
         let thread = Mutex::new(Some(thread));
         Ok(Self { jobs: Mutex::new(Some(jobs)), thread, counters })
@@ -75,7 +83,8 @@ impl Folders {
     pub(super) fn close(&self) {
         self.jobs.lock().take();
         if let Some(thread) = self.thread.lock().take() {
-            thread.join().expect("the folder thread doesn't panic");
+            // One that panicked has made the device suspect.
+            let _ = thread.join();
         }
     }
 }
@@ -96,11 +105,13 @@ struct Worker {
     disk: Arc<dyn Disk>,
     counters: Arc<Counters>,
     suspect: Arc<Suspect>,
+    pulse: Arc<Pulse>,
 }
 
 impl Worker {
     fn run(&self, queue: &Receiver<Job>) {
         while let Ok(first) = queue.recv() {
+            let _beat = self.pulse.begin(Part::Names);
             let mut waiting = Waiting::new();
             for job in std::iter::once(first).chain(queue.try_iter()) {
                 match job {

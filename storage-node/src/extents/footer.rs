@@ -8,7 +8,7 @@ use martlet_protocol::limits::ALIGN_BYTES;
 
 use crate::disk::DiskFile;
 
-use super::buffer::ALIGN;
+use super::buffer::{ALIGN, AlignedBuffer};
 use super::seal::{Description, HeadState, SECTOR, Seal, small};
 
 /// Longest footer: checksums of 1,024 blocks, an owner with the longest key, and the head.
@@ -40,8 +40,8 @@ pub(super) fn path(root: &Path, id: ExtentId) -> PathBuf {
 /// end - 512   head
 /// ```
 ///
-/// The file's length is the extent's, rounded up to 4 KiB, and the footer's. Room for all of it is
-/// made before the first byte is written, so a file whose last sector is zero was never finished.
+/// The file's length is the extent's, rounded up to 4 KiB, and the footer's. The file has all of its
+/// length before the first byte is written, so a file whose last sector is zero was never finished.
 pub(super) fn encode(description: &Description) -> Vec<u8> {
     let (mut head, body) = description.encode();
     let mut footer = body;
@@ -59,9 +59,11 @@ pub(super) fn inspect(file: &dyn DiskFile) -> Result<Footer> {
     if length < 2 * ALIGN_BYTES || !length.is_multiple_of(ALIGN_BYTES) {
         return Ok(Footer::Unfinished);
     }
-    let mut end = vec![0; FOOTER_BYTES_MAX.min(usize::try_from(length).unwrap_or(usize::MAX))];
-    let from = length - end.len() as u64;
-    file.read_at(&mut end, from)?;
+    let bytes = FOOTER_BYTES_MAX.min(usize::try_from(length).unwrap_or(usize::MAX));
+    // Aligned, for files that are read past the page cache.
+    let mut end = AlignedBuffer::new(bytes);
+    file.read_at(end.all_mut(), length - bytes as u64)?;
+    let end = end.all();
     let (before, sector) = end.split_at(end.len() - SECTOR);
     let head = match Seal::file().read(sector, (0, 0)) {
         HeadState::Good(head) => head,

@@ -18,7 +18,7 @@
 //!   of themselves; [`row`]: what the table says of them.
 //! * [`write`]: the way in; [`committer`], [`file_write`] and [`folders`]: what becomes durable how.
 //! * [`read`] and [`open`]: the way out; [`lease`]: why a reader outlives a delete.
-//! * [`volumes`] and [`space`]: where packed extents lie.
+//! * [`volumes`] and [`space`]: where packed extents lie; [`heads`]: copies of what opens a volume.
 //! * [`recover`], [`scan`], [`classify`] and [`settle`]: what opening makes of what it finds.
 //! * [`audit`]: everything read and verified; [`quarantine`]: where contradictions go; [`upkeep`]: what
 //!   is asked of copies that move (rule X4).
@@ -40,6 +40,7 @@ mod file_write;
 mod folders;
 mod footer;
 mod gather;
+mod heads;
 mod lease;
 mod open;
 mod quarantine;
@@ -64,6 +65,7 @@ mod upkeep;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use martlet_protocol::backend::{ExtentStat, NewExtent};
 use martlet_protocol::extent::{ExtentLocation, ExtentRecord, ExtentRef};
@@ -72,10 +74,11 @@ use martlet_protocol::{ByteStream, Clock, Error, ExtentId, Result};
 use self::read::Reading;
 use self::record::Run;
 use self::row::{Place, Row};
-use self::store::{Inner, Removal};
+use self::store::{Inner, Removal, Removing};
 pub use self::table::Table;
+use crate::device::pool::Pool;
+use crate::device::pulse::STALL_AFTER;
 use crate::disk::Disk;
-use crate::index::blocking;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -104,6 +107,8 @@ pub struct ExtentOptions {
     pub punch_bytes_min: u64,
     /// Whether the table was left whole: the store was closed before the process ended.
     pub clean: bool,
+    /// Where calls wait for the disk.
+    pub(crate) threads: Arc<Pool>,
 }
 
 impl Default for ExtentOptions {
@@ -115,6 +120,7 @@ impl Default for ExtentOptions {
             open_files_max: 256,
             punch_bytes_min: 4 * MIB,
             clean: false,
+            threads: Arc::new(Pool::new("a store of its own".to_owned(), STALL_AFTER)),
         }
     }
 }
@@ -202,12 +208,12 @@ impl ExtentStore {
     /// What the store knows of an extent, and where it lies.
     pub async fn stat(&self, id: ExtentId) -> Result<ExtentStat> {
         let store = self.0.clone();
-        blocking(move || {
+        let stat = move || {
             let row = store.row(id)?;
             let location = store.location(&row)?;
             Ok(ExtentStat { record: row.record, location })
-        })
-        .await
+        };
+        self.0.threads.run(stat).await
     }
 
     /// Deletes extents, durably, and remembers it: they are not written here again (rule X4).
@@ -216,22 +222,19 @@ impl ExtentStore {
     }
 
     async fn remove(&self, ids: &[ExtentId], removal: Removal) -> Result<()> {
-        let (store, ids) = (self.0.clone(), ids.to_vec());
-        let records = blocking(move || store.remove(&ids, removal)).await?;
-        if !records.is_empty()
-            && let Err(error) = self.0.committer.destroy(records).await
-        {
-            // The marks are durable, so the extents are gone; their space waits for an opening.
-            self.0.counters.leave_behind();
-            tracing::warn!(%error, "deleted records keep their space until the next opening");
-        }
-        Ok(())
+        let (removing, ids) = (Removing::begin(&self.0), ids.to_vec());
+        // A task of its own: whoever asked may go away between the two steps, and nobody else would
+        // give the space of the records back.
+        let task = tokio::spawn(removing.both_steps(ids, removal));
+        self.0.threads.pulse().wait(task).await?.unwrap_or_else(|error| {
+            Err(Error::internal("removing extents ended early").with_source(error))
+        })
     }
 
     /// Extents with ids above `after`, by id.
     pub async fn list(&self, after: Option<ExtentId>, limit: usize) -> Result<Vec<ExtentRecord>> {
         let store = self.0.clone();
-        blocking(move || store.list(after, limit)).await
+        self.0.threads.run(move || store.list(after, limit)).await
     }
 
     /// Gives long freed runs of volumes back to the file system, and if the device is `short` of
@@ -270,9 +273,11 @@ impl ExtentStore {
     pub fn close(&self) -> bool {
         self.0.committer.close();
         self.0.folders.close();
-        // A file that is still being written will not be removed any more.
+        // A file that is still being written will not be removed any more, and a record whose removal
+        // has begun keeps its header.
         let writing = Arc::strong_count(&self.0.folders) > 1;
-        self.suspect().is_none() && !writing && !self.0.counters.left_behind()
+        let under_way = writing || self.0.removals.load(Ordering::Acquire) > 0;
+        self.suspect().is_none() && !under_way && !self.0.counters.left_behind()
     }
 }
 

@@ -7,28 +7,29 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use futures::stream;
 use martlet_protocol::limits::{BLOCK_BYTES, CHUNK_BYTES};
-use martlet_protocol::{ByteStream, ErrorKind, Result};
+use martlet_protocol::{ByteStream, ErrorKind, ExtentId, Result};
 
 use super::blocks::BLOCK;
 use super::buffer::{BufferPool, Pooled};
 use super::open::{OpenExtent, mismatch};
 use super::state::Counters;
 use super::store::Inner;
-use crate::index::blocking;
+use crate::device::pool::Pool;
 
 /// What reading needs of a store. It doesn't keep the store from being closed: a slow reader has its
 /// file, and that is enough.
 #[derive(Clone)]
 pub(super) struct Reading {
     pool: BufferPool,
+    threads: Arc<Pool>,
     counters: Arc<Counters>,
     store: Weak<Inner>,
 }
 
 impl Reading {
     pub(super) fn of(store: &Arc<Inner>) -> Self {
-        let (pool, counters) = (store.pool.clone(), store.counters.clone());
-        Self { pool, counters, store: Arc::downgrade(store) }
+        let (pool, threads) = (store.pool.clone(), store.threads.clone());
+        Self { pool, threads, counters: store.counters.clone(), store: Arc::downgrade(store) }
     }
 }
 
@@ -63,7 +64,7 @@ async fn chunk(
     range: &Range<u64>,
 ) -> Result<(Bytes, u64)> {
     let from = range.start / BLOCK_BYTES * BLOCK_BYTES;
-    let next = range.end.min(from + CHUNK_BYTES as u64);
+    let next = range.end.min(from + store.pool.chunk_bytes() as u64);
     let to = next.next_multiple_of(BLOCK_BYTES).min(extent.length);
     let length = within_chunk(to - from);
     let mut buffer = store.pool.take(length);
@@ -73,36 +74,45 @@ async fn chunk(
         check(extent, from, &buffer.all()[..length]).map(|()| buffer)
     } else {
         store.counters.blocking_reads.fetch_add(1, Ordering::Relaxed);
-        let extent = extent.clone();
-        blocking(move || fetch(&extent, from, buffer, ready..length)).await
+        drop(buffer);
+        fetch(store, extent.clone(), from, length).await
     };
-    match outcome {
-        Ok(buffer) => {
-            let window = within_chunk(range.start - from)..within_chunk(next - from);
-            Ok((buffer.into_bytes(window), next))
+    let buffer = match outcome {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            again(store, extent.id, from, length).await?.ok_or(error)?
         }
-        Err(error) => {
-            if error.kind() == ErrorKind::Corrupt
-                && let Some(store) = store.store.upgrade()
-            {
-                Inner::quarantine(&store, extent.id).await;
-            }
-            Err(error)
-        }
-    }
+        outcome => outcome?,
+    };
+    let window = within_chunk(range.start - from)..within_chunk(next - from);
+    Ok((buffer.into_bytes(window), next))
 }
 
-/// Reads what is missing of a chunk that begins at `from`, and verifies it all. Blocks.
-fn fetch(
-    extent: &OpenExtent,
+/// Reads a chunk once more if the disk has its extent right; none if it was set aside.
+async fn again(store: &Reading, id: ExtentId, from: u64, length: usize) -> Result<Option<Pooled>> {
+    let Some(inner) = store.store.upgrade() else { return Ok(None) };
+    if !Inner::judge(&inner, id).await {
+        return Ok(None);
+    }
+    let extent = Inner::open_extent(&inner, id).await?;
+    fetch(store, extent, from, length).await.map(Some)
+}
+
+/// Reads a chunk that begins at `from` on a thread, and verifies it. Its buffer is taken there: reads
+/// that wait for a disk that hangs hold none.
+async fn fetch(
+    store: &Reading,
+    extent: Arc<OpenExtent>,
     from: u64,
-    mut buffer: Pooled,
-    missing: Range<usize>,
+    length: usize,
 ) -> Result<Pooled> {
-    let (end, at) = (missing.end, extent.base + from + missing.start as u64);
-    extent.file.read_at(&mut buffer.all_mut()[missing], at)?;
-    check(extent, from, &buffer.all()[..end])?;
-    Ok(buffer)
+    let pool = store.pool.clone();
+    let read = move || {
+        let mut buffer = pool.take(length);
+        extent.file.read_at(&mut buffer.all_mut()[..length], extent.base + from)?;
+        check(&extent, from, &buffer.all()[..length])?;
+        Ok(buffer)
+    };
+    store.threads.run(read).await
 }
 
 fn check(extent: &OpenExtent, from: u64, bytes: &[u8]) -> Result<()> {

@@ -6,6 +6,7 @@
 //! clean closing nothing can be without a row, and nothing is inspected.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::IoSlice;
 use std::path::Path;
 
 use martlet_protocol::extent::ExtentRecord;
@@ -21,7 +22,7 @@ use super::settle::{Lies, Thing};
 use super::state::Counters;
 use super::table::Table;
 use super::volumes::{Volume, Volumes};
-use super::{RecoveryReport, quarantine, scan};
+use super::{RecoveryReport, heads, quarantine, scan};
 use crate::disk::{Caching, Disk};
 
 /// Where recovery works.
@@ -33,12 +34,26 @@ pub(super) struct Site<'a> {
     pub(super) volumes: &'a Volumes,
 }
 
+/// The head of a volume, as far as it is there.
+enum Head {
+    Is(VolumeHead),
+    /// The making of the volume never came to an end.
+    NeverWritten,
+    /// Neither the head nor its copy is right.
+    Lost,
+}
+
 /// Stretches of each volume that are spoken for: offset → bytes.
 type Taken = BTreeMap<u32, BTreeMap<u64, u64>>;
 
 /// Makes the folders of a store, durably, unless they are there.
 pub(super) fn make_folders(disk: &dyn Disk, root: &Path) -> Result<()> {
     let extents = root.join("extents");
+    // Stores of before there were copies of heads lack their folder.
+    if disk.list(&heads::folder(root)).is_err() {
+        disk.create_dir(&heads::folder(root))?;
+        disk.sync_dir(root)?;
+    }
     let there = disk.list(&extents).map(|names| names.len()).unwrap_or_default();
     if there >= 256 {
         return Ok(());
@@ -96,26 +111,55 @@ impl Recovery<'_> {
         let folder = self.site.root.join("volumes");
         for name in self.site.disk.list(&folder)? {
             let path = folder.join(&name);
-            let file = self.site.disk.open(&path, Caching::Cached)?;
-            let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
-            let mut first = vec![0; ALIGN];
-            if bytes > 0 {
-                file.read_at(&mut first, 0)?;
-            }
-            match VolumeHead::decode(&first) {
-                Some(head) if name == format!("{}.vol", head.number) => {
-                    self.taken.entry(head.number).or_default();
+            let number = name.strip_suffix(".vol").and_then(|number| number.parse().ok());
+            let Some(number) = number.filter(|number| name == format!("{number}.vol")) else {
+                self.set_aside(&path)?;
+                continue;
+            };
+            match self.head(&path, number)? {
+                Head::Is(head) => {
+                    self.taken.entry(number).or_default();
                     self.site.volumes.add(Volume::open(self.site.disk, &head, path)?);
                 }
-                // Its making never came to an end.
-                None if first.iter().all(|byte| *byte == 0) && bytes <= ALIGN_BYTES => {
+                Head::NeverWritten => {
                     self.site.disk.unlink(&path)?;
                     self.site.disk.sync_dir(&folder)?;
                 }
-                _ => self.set_aside(&path)?,
+                Head::Lost => self.set_aside(&path)?,
             }
         }
         Ok(())
+    }
+
+    /// The head of a volume, from its file or from its copy; whichever of them is wrong is mended.
+    fn head(&self, path: &Path, number: u32) -> Result<Head> {
+        let file = self.site.disk.open(path, Caching::Cached)?;
+        let bytes = file.length()? / ALIGN_BYTES * ALIGN_BYTES;
+        let mut first = vec![0; ALIGN];
+        let read = if bytes > 0 { file.read_at(&mut first, 0) } else { Ok(()) };
+        let heads = &self.site.volumes.heads;
+        let own = VolumeHead::decode(&first).filter(|_| read.is_ok());
+        if own.is_some_and(|head| head.number != number) {
+            // It is another volume's file.
+            return Ok(Head::Lost);
+        }
+        let copy = heads.copy(number);
+        let mended = match (own, copy) {
+            (Some(own), copy) if copy != Some(own) => heads.keep(&own),
+            (Some(_), _) => Ok(()),
+            (None, _) if read.is_ok() && bytes <= ALIGN_BYTES && first.iter().all(|b| *b == 0) => {
+                return Ok(Head::NeverWritten);
+            }
+            (None, Some(copy)) => {
+                tracing::error!(path = %path.display(), "a volume's head was lost: its copy is used");
+                file.write_at(&[IoSlice::new(&copy.encode())], 0).and_then(|()| file.sync())
+            }
+            (None, None) => return read.map(|()| Head::Lost),
+        };
+        if let Err(error) = mended {
+            tracing::warn!(%error, volume = number, "a head or its copy can't be mended");
+        }
+        Ok(own.or(copy).map_or(Head::Lost, Head::Is))
     }
 
     /// Every file of an extent, by the name that it has.

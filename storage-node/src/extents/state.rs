@@ -120,6 +120,18 @@ impl Suspect {
     }
 }
 
+/// Makes the device suspect when the thread that holds this panics: nobody knows what it left undone,
+/// and nobody else does its work.
+pub(super) struct FaultOfPanic(pub(super) Arc<Suspect>);
+
+impl Drop for FaultOfPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.set(&Error::internal("a thread of the extent store panicked"));
+        }
+    }
+}
+
 fn suspect(why: &str) -> Error {
     Error::unavailable(format!("the device is suspect: {why}"))
 }
@@ -139,8 +151,18 @@ impl Headroom {
         Self { disk, root, reserve_bytes, seen: Mutex::new(None) }
     }
 
+    /// Refuses where there is no room for `bytes` now.
+    pub(super) fn check(&self, bytes: u64) -> Result<()> {
+        self.take(bytes, 0)
+    }
+
     /// Sets aside `bytes`, or refuses.
     pub(super) fn admit(&self, bytes: u64) -> Result<()> {
+        self.take(bytes, bytes)
+    }
+
+    /// Sets aside `taken` bytes where there is room for `bytes`, or refuses.
+    fn take(&self, bytes: u64, taken: u64) -> Result<()> {
         let mut seen = self.seen.lock();
         let fresh = seen.filter(|(when, _)| when.elapsed() < SPACE_AGE_MAX);
         let (when, free) = match fresh {
@@ -148,7 +170,7 @@ impl Headroom {
             None => (Instant::now(), self.disk.space(&self.root)?.free_bytes),
         };
         let left = free.checked_sub(bytes).filter(|left| *left >= self.reserve_bytes);
-        *seen = Some((when, left.unwrap_or(free)));
+        *seen = Some((when, if left.is_some() { free - taken } else { free }));
         left.map(drop).ok_or_else(|| Error::full("the device is above its high-water mark"))
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{Clock, Error, ErrorKind, ExtentId, Result};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 
-use super::buffer::BufferPool;
+use super::buffer::{AlignedBuffer, BufferPool};
 use super::committer::{Committer, Ledger};
 use super::folders::Folders;
 use super::open::{ByFiles, FILE_WEIGHT, OpenExtent, mismatch};
@@ -20,8 +20,8 @@ use super::state::{Counters, Headroom, Suspect};
 use super::table::Table;
 use super::volumes::Volumes;
 use super::{ExtentOptions, RecoveryReport, footer, quarantine, record, recover};
+use crate::device::pool::Pool;
 use crate::disk::{Caching, Disk};
-use crate::index::blocking;
 
 /// Buffers of a MiB that an idle store keeps.
 const IDLE_BUFFERS_MAX: usize = 16;
@@ -35,9 +35,11 @@ pub(super) struct Inner {
     pub(super) folders: Arc<Folders>,
     pub(super) committer: Committer,
     pub(super) pool: BufferPool,
+    /// Where calls wait for the disk.
+    pub(super) threads: Arc<Pool>,
     pub(super) counters: Arc<Counters>,
     pub(super) suspect: Arc<Suspect>,
-    pub(super) headroom: Headroom,
+    pub(super) headroom: Arc<Headroom>,
     /// Extents that were read lately.
     pub(super) opened: Cache<ExtentId, Arc<OpenExtent>, ByFiles>,
     /// Held for reading while rows are put, for writing while marks are set: whichever comes second
@@ -46,6 +48,8 @@ pub(super) struct Inner {
     clock: Arc<dyn Clock>,
     punch_bytes_min: u64,
     writing: Mutex<HashSet<ExtentId>>,
+    /// Removals that have begun and not ended.
+    pub(super) removals: AtomicU64,
     /// Whether the device was short of space when space was reclaimed last.
     short: AtomicBool,
 }
@@ -62,7 +66,7 @@ impl Inner {
         let (counters, suspect, gate) = (Arc::default(), Arc::default(), Arc::default());
         let volumes = Arc::new(Volumes::new(
             disk.clone(),
-            root.join("volumes"),
+            root,
             options.volume_bytes,
             options.volume_step_bytes,
         ));
@@ -75,18 +79,24 @@ impl Inner {
             gate: Arc::clone(&gate),
             counters: Arc::clone(&counters),
             suspect: Arc::clone(&suspect),
+            pulse: options.threads.pulse().clone(),
         };
-        let folders = Folders::start(disk.clone(), counters.clone(), suspect.clone())?;
+        let folders = Folders::start(disk.clone(), &ledger)?;
         let weight = options.open_files_max * FILE_WEIGHT;
         let inner = Self {
             root: root.to_path_buf(),
-            headroom: Headroom::new(disk.clone(), root.to_path_buf(), options.reserve_bytes),
+            headroom: Arc::new(Headroom::new(
+                disk.clone(),
+                root.to_path_buf(),
+                options.reserve_bytes,
+            )),
             disk,
             table,
             volumes,
             folders: Arc::new(folders),
             committer: Committer::start(ledger)?,
             pool: BufferPool::new(IDLE_BUFFERS_MAX),
+            threads: options.threads.clone(),
             counters,
             suspect,
             opened: Cache::with_weighter(1024, weight, ByFiles),
@@ -94,6 +104,7 @@ impl Inner {
             clock,
             punch_bytes_min: options.punch_bytes_min,
             writing: Mutex::default(),
+            removals: AtomicU64::new(0),
             short: AtomicBool::new(false),
         };
         Ok((inner, report))
@@ -113,11 +124,13 @@ impl Inner {
         let inner = store.clone();
         let outcome = match store.open_now(id) {
             Ok(Some(extent)) => Ok(extent),
-            Ok(None) => blocking(move || inner.open_blocking(id)).await,
+            Ok(None) => store.threads.run(move || inner.open_blocking(id)).await,
             Err(error) => Err(error),
         };
-        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
-            Self::quarantine(store, id).await;
+        let wrong = outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt);
+        if wrong && Self::judge(store, id).await {
+            let inner = store.clone();
+            return store.threads.run(move || inner.open_blocking(id)).await;
         }
         outcome
     }
@@ -148,7 +161,9 @@ impl Inner {
     fn open_blocking(&self, id: ExtentId) -> Result<Arc<OpenExtent>> {
         let row = self.row(id)?;
         let extent = Arc::new(match row.place {
-            Place::Record(volume, offset) => self.open_record(&row, (volume, offset))?,
+            Place::Record(volume, offset) => {
+                self.open_record(&row, (volume, offset), Caching::Cached)?
+            }
             Place::File | Place::Quarantined => {
                 let path = footer::path(&self.root, id);
                 OpenExtent::file(&row, self.disk.open(&path, Caching::Cached)?)?
@@ -163,7 +178,12 @@ impl Inner {
         Ok(extent)
     }
 
-    pub(super) fn open_record(&self, row: &Row, spot: (u32, u64)) -> Result<OpenExtent> {
+    pub(super) fn open_record(
+        &self,
+        row: &Row,
+        spot: (u32, u64),
+        caching: Caching,
+    ) -> Result<OpenExtent> {
         let extent = row.record.extent;
         let run = Run::of_record(spot, u64::from(extent.length));
         let lease = self.volumes.leases.hold(extent.id, run);
@@ -171,21 +191,14 @@ impl Inner {
             return Err(missing(extent.id));
         }
         let volume = self.volumes.get(spot.0)?;
-        let mut header = [0; record::HEADER_BYTES];
-        volume.file.read_at(&mut header, run.offset)?;
-        OpenExtent::record(row, &volume, run, lease, &header)
+        // Aligned, for a read past the page cache.
+        let mut header = AlignedBuffer::new(record::HEADER_BYTES);
+        volume.through(caching).read_at(header.all_mut(), run.offset)?;
+        OpenExtent::record(row, &volume, run, lease, header.all())
     }
 
-    /// Sets aside an extent whose bytes are not what was written.
-    pub(super) async fn quarantine(store: &Arc<Self>, id: ExtentId) {
-        store.counters.corrupt_reads.fetch_add(1, Ordering::Relaxed);
-        let inner = store.clone();
-        if let Err(error) = blocking(move || inner.set_aside(id)).await {
-            tracing::error!(extent = %id, %error, "a corrupt extent can't be set aside");
-        }
-    }
-
-    fn set_aside(&self, id: ExtentId) -> Result<()> {
+    /// Sets aside an extent whose bytes are not what was written. Blocks.
+    pub(super) fn set_aside(&self, id: ExtentId) -> Result<()> {
         let _gate = self.gate.write();
         let Some(row) = self.table.get(id)?.filter(|row| row.place != Place::Quarantined) else {
             return Ok(());
@@ -299,6 +312,37 @@ pub(super) enum Removal {
     Marked,
     /// Others hold it: it may come again.
     Unmarked,
+}
+
+/// A removal that has begun: until it ends, the store is not in order.
+pub(super) struct Removing(Arc<Inner>);
+
+impl Removing {
+    pub(super) fn begin(store: &Arc<Inner>) -> Self {
+        store.removals.fetch_add(1, Ordering::AcqRel);
+        Self(store.clone())
+    }
+
+    /// Takes rows and files away, then the headers of records.
+    pub(super) async fn both_steps(self, ids: Vec<ExtentId>, removal: Removal) -> Result<()> {
+        let store = self.0.clone();
+        let removed = self.0.threads.start(move || store.remove(&ids, removal));
+        let records = removed.outcome().await?;
+        if !records.is_empty()
+            && let Err(error) = self.0.committer.destroy(records).await
+        {
+            // The marks are durable, so the extents are gone; their space waits for an opening.
+            self.0.counters.leave_behind();
+            tracing::warn!(%error, "deleted records keep their space until the next opening");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Removing {
+    fn drop(&mut self) {
+        self.0.removals.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// One writer's hold on an id.

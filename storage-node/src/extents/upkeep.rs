@@ -7,7 +7,6 @@ use martlet_protocol::{ExtentId, Result};
 use super::ExtentStore;
 use super::row::Place;
 use super::store::{Inner, Removal};
-use crate::index::blocking;
 
 impl ExtentStore {
     /// Removes copies that others hold, durably. They may be written here again.
@@ -18,7 +17,8 @@ impl ExtentStore {
     /// Whether these extents are there; what is in quarantine is not.
     pub async fn presence(&self, ids: &[ExtentId]) -> Result<Vec<Presence>> {
         let (store, ids) = (self.0.clone(), ids.to_vec());
-        blocking(move || ids.iter().map(|id| store.presence(*id)).collect()).await
+        let look = move || ids.iter().map(|id| store.presence(*id)).collect();
+        self.0.threads.run(look).await
     }
 }
 

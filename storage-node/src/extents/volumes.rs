@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::disk::{Caching, Disk, DiskFile};
 
+use super::heads::Heads;
 use super::lease::Leases;
 use super::record::{Run, VolumeHead};
 use super::seal::Seal;
@@ -44,6 +45,14 @@ impl Volume {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
     }
+
+    /// The file for reads through the page cache, or past it.
+    pub(super) fn through(&self, caching: Caching) -> &Arc<dyn DiskFile> {
+        match caching {
+            Caching::Cached => &self.file,
+            Caching::Direct => &self.direct,
+        }
+    }
 }
 
 /// All volumes.
@@ -51,6 +60,7 @@ impl Volume {
 pub(super) struct Volumes {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
+    pub(super) heads: Heads,
     volume_bytes: u64,
     step_bytes: u64,
     by_number: RwLock<BTreeMap<u32, Arc<Volume>>>,
@@ -61,14 +71,15 @@ pub(super) struct Volumes {
 impl Volumes {
     pub(super) fn new(
         disk: Arc<dyn Disk>,
-        folder: PathBuf,
+        root: &Path,
         volume_bytes: u64,
         step_bytes: u64,
     ) -> Self {
+        let (heads, folder) = (Heads::new(disk.clone(), root), root.join("volumes"));
         let space = Arc::new(Mutex::new(SpaceMap::default()));
         let leases = Leases::new(space.clone());
         let by_number = RwLock::default();
-        Self { disk, folder, volume_bytes, step_bytes, by_number, space, leases }
+        Self { disk, folder, heads, volume_bytes, step_bytes, by_number, space, leases }
     }
 
     pub(super) fn add(&self, volume: Volume) -> Arc<Volume> {
@@ -136,8 +147,9 @@ impl Volumes {
     /// Makes a volume that holds nothing but its head yet.
     fn create(&self, number: u32) -> Result<()> {
         let path = self.folder.join(format!("{number}.vol"));
-        let file = self.disk.create(&path, Caching::Cached)?;
         let head = VolumeHead { number, secret: random_bytes() };
+        self.heads.keep(&head)?;
+        let file = self.disk.create(&path, Caching::Cached)?;
         let durable = file
             .write_at(&[IoSlice::new(&head.encode())], 0)
             .and_then(|()| file.sync())

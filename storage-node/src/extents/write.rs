@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use futures::future::{Either, select};
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::extent::{ExtentRecord, ExtentRef};
-use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
+use martlet_protocol::limits::{CHUNK_BYTES, PACKED_BYTES_MAX};
 use martlet_protocol::{ByteStream, Result};
 
 use super::blocks::BlockHasher;
-use super::buffer::{ALIGN, BUFFER_BYTES, Pooled};
+use super::buffer::{ALIGN, Pooled};
 use super::committer::{Packed, deleted, refuse_taken};
 use super::file_write::FileWriter;
 use super::gather::Gather;
@@ -19,7 +19,6 @@ use super::record;
 use super::row::{Place, Row};
 use super::seal::Description;
 use super::store::{Claim, Inner};
-use crate::index::blocking;
 
 /// Stores an extent, durably. Ends early if the device fails meanwhile, however slow the body is.
 pub(super) async fn write(
@@ -48,15 +47,26 @@ async fn take(
     let extent = ExtentRef { id: new.id, length: 0, blake3: [0; 32] };
     let facts = ExtentRecord { extent, owner: new.owner, birth_ms, layout: new.layout };
     let extent = if new.length.is_some_and(|length| length > PACKED_BYTES_MAX) {
-        let first = store.pool.take(BUFFER_BYTES);
+        let first = store.pool.take_chunk();
         file(store, gather, first, facts, new.length, claim).await?
     } else {
         let room = new.length.map_or(CHUNK_BYTES, bytes_in_memory);
-        let mut buffer = store.pool.take(ALIGN + room.next_multiple_of(ALIGN));
+        let whole = ALIGN + room.next_multiple_of(ALIGN);
+        let mut buffer = store.pool.take_start(whole);
         // The header's place.
         buffer.all_mut()[..ALIGN].fill(0);
         buffer.filled = ALIGN;
-        if gather.fill(&mut buffer, ALIGN + room).await? {
+        let is_whole = loop {
+            let limit = buffer.capacity().min(ALIGN + room);
+            if gather.fill(&mut buffer, limit).await? {
+                break true;
+            }
+            if limit == ALIGN + room {
+                break false;
+            }
+            buffer = store.pool.exchange(&buffer, whole);
+        };
+        if is_whole {
             packed(store, buffer, facts).await?
         } else {
             // Longer than it could be known to be: the chunk moves to where a file begins.
@@ -80,7 +90,8 @@ async fn packed(store: &Arc<Inner>, mut buffer: Pooled, facts: ExtentRecord) -> 
     let extent = record.extent;
     let header = record::prepare(&Description { record: record.clone(), crcs })?;
     if store.volumes.free_bytes() < buffer.filled as u64 {
-        store.headroom.admit(buffer.filled as u64)?;
+        let (headroom, bytes) = (store.headroom.clone(), buffer.filled as u64);
+        store.threads.run(move || headroom.admit(bytes)).await?;
     }
     store.committer.write(Packed { buffer, header, record }).await?;
     Ok(extent)
@@ -95,20 +106,20 @@ async fn file(
     claim: Claim,
 ) -> Result<ExtentRef> {
     let (inner, id) = (store.clone(), facts.extent.id);
-    let writer = blocking(move || {
+    let create = move || {
         refuse_taken(&inner.table, id)?;
-        inner.headroom.admit(declared.unwrap_or(EXTENT_BYTES_MAX))?;
+        // Whether all of it fits; room is set aside as the bytes come.
+        inner.headroom.check(declared.unwrap_or_default())?;
         FileWriter::create(&inner, id, declared)
-    })
-    .await?;
-    let (writer, record) =
-        writer.take(gather, first, || store.pool.take(BUFFER_BYTES), facts).await?;
+    };
+    let writer = store.threads.run(create).await?;
+    let (writer, record) = writer.take(store, gather, first, facts).await?;
     let inner = store.clone();
-    blocking(move || {
+    let publish = move || {
         let _claim = claim;
         publish(&inner, writer, record)
-    })
-    .await
+    };
+    store.threads.run(publish).await
 }
 
 /// Writes the row of a durable file.

@@ -6,6 +6,13 @@
 //!
 //! The runs that have entries come first, in the order of their keys; then those that have nothing
 //! but sums.
+//!
+//! A call ends after so many registers, bytes, or so much time, in the middle of a run too: its
+//! snapshot and what was summed up so far stay with the thread that reads ([`sessions`](super::sessions)),
+//! which goes on when the next call asks. A run whose thread is gone is begun anew.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use martlet_protocol::backend::Audited;
 use martlet_protocol::entry::{Body, Entry};
@@ -17,18 +24,39 @@ use rocksdb::{DBRawIterator, Snapshot};
 use super::build::{self, Sums};
 use super::database::{Database, Family};
 use super::rows::{self, LAST_KEY};
+use super::sessions::Calls;
 use super::tree::{self, LAST_ROW, RowKey};
 
-/// Registers after which a page ends with its run.
-const REGISTERS_MAX: u64 = 20_000;
-/// Bytes after which it does.
-const BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// Runs after which it does.
+/// Bounds of what a call reads before it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slice {
+    /// Registers.
+    pub(super) registers: u64,
+    /// Bytes of rows and inline bytes.
+    pub(super) bytes: u64,
+    /// Time: less than callers wait.
+    pub(super) time: Duration,
+}
+
+impl Default for Slice {
+    fn default() -> Self {
+        Self { registers: 20_000, bytes: 32 * 1024 * 1024, time: Duration::from_secs(2) }
+    }
+}
+
+/// Runs after which a page ends with its run.
 const RUNS_MAX: usize = 1000;
 /// Where a page goes on whose last run had entries: no bin has this number.
 const WITH_ENTRIES: Bin = Bin(u16::MAX);
 /// Where a page goes on whose last run may have none.
 const SUMS_ALONE: Bin = Bin(u16::MAX - 1);
+/// Where a page goes on that ended in the middle of a run.
+const WITHIN: Bin = Bin(u16::MAX - 2);
+
+/// Returns true when a page ended in the middle of a run.
+pub(super) fn is_within(next: Option<BinKey>) -> bool {
+    next.is_some_and(|next| next.bin == WITHIN)
+}
 
 /// What was found, and what brings the sums back to what the entries say.
 #[derive(Default)]
@@ -37,20 +65,48 @@ pub(super) struct Found {
     pub(super) mends: Vec<(RowKey, Sum)>,
 }
 
-/// Verifies some runs above `after`. Blocks.
-pub(super) fn page(database: &Database, secret: &TreeKey, after: Option<BinKey>) -> Result<Found> {
+/// Verifies runs above `after` on a thread of its own, which sends a page to each of `calls`. The last
+/// page is sent once the thread holds the database no more: its caller may close and open the index.
+pub(super) fn run(
+    database: Arc<Database>,
+    (secret, slice): (TreeKey, Slice),
+    after: Option<BinKey>,
+    calls: Calls<Found>,
+) {
+    let last = pages(&database, &secret, after, slice, calls);
+    drop(database);
+    if let Some((calls, page)) = last {
+        let _ = calls.tell(page);
+    }
+}
+
+/// Sends all pages but the last, which is returned with its call unless nobody asks any more.
+fn pages(
+    database: &Database,
+    secret: &TreeKey,
+    after: Option<BinKey>,
+    slice: Slice,
+    calls: Calls<Found>,
+) -> Option<(Calls<Found>, Result<Found>)> {
     let snapshot = database.snapshot();
-    let mut audit = Audit { database, secret, snapshot: &snapshot, found: Found::default() };
+    let (found, began) = (Found::default(), Instant::now());
+    let mut audit =
+        Audit { database, secret, snapshot: &snapshot, found, slice, began, calls: Some(calls) };
     let outcome = match after {
         Some(bin) if bin.bin == SUMS_ALONE => {
             audit.sums_alone(tree::run_rows(bin.bucket, bin.shard)[1])
         }
+        Some(bin) if bin.bin == WITHIN => {
+            audit.entries(tree::run_prefix(bin.bucket, bin.shard).to_vec())
+        }
         Some(bin) => audit.entries(tree::above_run(bin.bucket, bin.shard)),
         None => audit.entries(Vec::new()),
     };
+    // Without calls it was given up.
+    let calls = audit.calls?;
     // A row that RocksDB vouches for and that can't be read is damage all the same.
-    outcome.inspect_err(|error| database.note_damage(error))?;
-    Ok(audit.found)
+    let outcome = outcome.inspect_err(|error| database.note_damage(error));
+    Some((calls, outcome.map(|()| audit.found)))
 }
 
 struct Audit<'a> {
@@ -58,6 +114,10 @@ struct Audit<'a> {
     secret: &'a TreeKey,
     snapshot: &'a Snapshot<'a>,
     found: Found,
+    slice: Slice,
+    began: Instant,
+    /// Who asks; none once nobody does.
+    calls: Option<Calls<Found>>,
 }
 
 impl<'a> Audit<'a> {
@@ -104,7 +164,21 @@ impl<'a> Audit<'a> {
     }
 
     fn is_full(&self) -> bool {
-        self.found.audited.items >= REGISTERS_MAX || self.found.audited.bytes >= BYTES_MAX
+        let (Audited { items, bytes, .. }, slice) = (&self.found.audited, &self.slice);
+        *items >= slice.registers || *bytes >= slice.bytes || self.began.elapsed() >= slice.time
+    }
+
+    /// Ends a page in the middle of a run, and waits to be asked for the next.
+    fn pause(&mut self, bucket: BucketId, shard: Shard) -> Result<()> {
+        self.found.audited.next = Some(BinKey { bucket, shard, bin: WITHIN });
+        let calls = self.calls.take();
+        let told = calls.and_then(|calls| calls.tell(Ok(std::mem::take(&mut self.found))));
+        self.calls = told.and_then(Calls::next);
+        self.began = Instant::now();
+        match self.calls {
+            Some(_) => Ok(()),
+            None => Err(Error::unavailable("nobody asks for the rest of a run")),
+        }
     }
 
     /// Compares the sums of a run with its entries.
@@ -132,7 +206,7 @@ impl<'a> Audit<'a> {
 
     /// The sums that the entries of a run come to.
     fn count(&mut self, bucket: BucketId, shard: Shard) -> Result<Sums> {
-        let (mut items, mut bytes, mut sums) = (0, 0, Sums::new());
+        let mut sums = Sums::new();
         let prefix = tree::run_prefix(bucket, shard);
         let mut rows = self.registers(Family::Entries, bucket, shard);
         let mut inline = self.registers(Family::Inline, bucket, shard);
@@ -141,13 +215,15 @@ impl<'a> Audit<'a> {
         while let Some((key, row)) = rows.item() {
             build::add(&mut sums, self.secret, key, row)?;
             let (_, entry) = rows::decode_register(row)?;
-            bytes += row.len() as u64 + self.verify_inline(&mut inline, key, entry.as_ref())?;
-            items += 1;
+            let inline_bytes = self.verify_inline(&mut inline, key, entry.as_ref())?;
+            self.found.audited.items += 1;
+            self.found.audited.bytes += row.len() as u64 + inline_bytes;
             rows.next();
+            if rows.valid() && self.is_full() {
+                self.pause(bucket, shard)?;
+            }
         }
         self.database.ended_well(&rows)?;
-        self.found.audited.items += items;
-        self.found.audited.bytes += bytes;
         Ok(sums)
     }
 

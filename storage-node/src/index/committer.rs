@@ -12,6 +12,7 @@ use super::group::{Committed, Conditions, Group};
 use super::queue::{Op, Queue};
 use super::standing::Standing;
 use crate::device::ballast::Ballast;
+use crate::device::pulse::{Part, Pulse};
 use crate::metrics::IndexCounters;
 
 /// What the committer works with.
@@ -26,20 +27,28 @@ pub(super) struct Committer {
     pub(super) counters: Arc<IndexCounters>,
     pub(super) secret: TreeKey,
     pub(super) peers: bool,
+    pub(super) pulse: Arc<Pulse>,
 }
 
-/// Nobody may wait for a thread that is gone, however it went.
-struct Abandon(Arc<Queue>);
+/// Nobody may wait for a thread that is gone, however it went. One that panicked is a fault of the
+/// index: what is in memory may not be what is on disk, and the device is opened again.
+struct Abandon {
+    queue: Arc<Queue>,
+    database: Arc<Database>,
+}
 
 impl Drop for Abandon {
     fn drop(&mut self) {
-        self.0.abandon();
+        if std::thread::panicking() {
+            self.database.note_fault("the committer of the index panicked");
+        }
+        self.queue.abandon();
     }
 }
 
 impl Committer {
     pub(super) fn spawn(self) -> Result<JoinHandle<()>> {
-        let abandon = Abandon(self.queue.clone());
+        let abandon = Abandon { queue: self.queue.clone(), database: self.database.clone() };
         std::thread::Builder::new()
             .name(format!("commit-{}", self.name))
             .spawn(move || {
@@ -52,6 +61,7 @@ impl Committer {
     fn run(&self) {
         let mut ops = Vec::new();
         while self.queue.take(&mut ops) {
+            let _beat = self.pulse.begin(Part::Index);
             self.commit(&mut ops);
         }
     }

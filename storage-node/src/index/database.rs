@@ -13,6 +13,7 @@ use rocksdb::{
     ReadOptions, ReadTier, Snapshot, WriteBatch, WriteOptions,
 };
 
+use super::background::BackgroundThreads;
 use super::log_tail;
 use super::options::{self, Caches};
 
@@ -72,6 +73,10 @@ pub(crate) struct Database {
     anywhere: ReadOptions,
     fault: Mutex<Option<String>>,
     damage: Mutex<Option<String>>,
+    /// The last read that the disk failed.
+    unreadable: Mutex<Option<String>>,
+    // After the database, whose work ends before it is gone.
+    _background: BackgroundThreads,
 }
 
 /// What a read that may not wait found.
@@ -86,6 +91,7 @@ impl Database {
     /// Opens the index in `folder`, or makes it. A log that lost a synced write is refused.
     pub(crate) fn open(folder: &Path, caches: &Caches) -> Result<Self> {
         log_tail::mend(folder)?;
+        let background = BackgroundThreads::take()?;
         let families = Family::ALL.map(|family| {
             ColumnFamilyDescriptor::new(family.name(), options::family(family, caches))
         });
@@ -99,8 +105,18 @@ impl Database {
         let mut cached = ReadOptions::default();
         cached.set_read_tier(ReadTier::BlockCache);
         let anywhere = ReadOptions::default();
-        let (fault, damage) = (Mutex::default(), Mutex::default());
-        Ok(Self { db, synced, unlogged, cached, anywhere, fault, damage })
+        let (fault, damage, unreadable) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self {
+            db,
+            synced,
+            unlogged,
+            cached,
+            anywhere,
+            fault,
+            damage,
+            unreadable,
+            _background: background,
+        })
     }
 
     pub(crate) fn family(&self, family: Family) -> &ColumnFamily {
@@ -238,7 +254,9 @@ impl Database {
     }
 
     /// Writes a batch; when this returns it is on disk.
-    pub(crate) fn write_synced(&self, batch: WriteBatch) -> Result<()> {
+    pub(crate) fn write_synced(&self, mut batch: WriteBatch) -> Result<()> {
+        // The log alone keeps it: it shows where a record that was written ends.
+        batch.put_log_data(log_tail::TRAILER);
         self.write(batch, &self.synced)
     }
 
@@ -279,9 +297,18 @@ impl Database {
     }
 
     fn read_failed(&self, error: &rocksdb::Error) -> Error {
+        let failed = error.kind() == rocksdb::ErrorKind::IOError;
         let error = told(error, "the index does not read");
         self.note_damage(&error);
+        if failed && error.kind() == ErrorKind::Internal {
+            *self.unreadable.lock() = Some(error.to_string());
+        }
         error
+    }
+
+    /// The last read that the disk failed, once.
+    pub(crate) fn take_unreadable(&self) -> Option<String> {
+        self.unreadable.lock().take()
     }
 
     /// Refuses once a write has failed: what RocksDB then holds in memory may not be what is on
@@ -291,6 +318,12 @@ impl Database {
             None => Ok(()),
             Some(fault) => Err(Error::unavailable(format!("the index is being reopened: {fault}"))),
         }
+    }
+
+    /// Remembers why nothing more is written until the index was opened again.
+    pub(crate) fn note_fault(&self, why: &str) {
+        tracing::error!(why, "the index takes no more writes");
+        self.fault.lock().get_or_insert_with(|| why.to_owned());
     }
 
     /// Why no more is written, if something failed.

@@ -16,13 +16,6 @@ pub(super) struct Fences {
     by_bucket: RwLock<HashMap<BucketId, BucketFence>>,
 }
 
-/// A change that becomes true once it is on disk.
-#[derive(Clone, Copy)]
-pub(super) enum FenceChange {
-    Set(BucketFence),
-    Remove(BucketId),
-}
-
 impl Fences {
     pub(super) fn load(database: &Database) -> Result<Self> {
         let mut by_bucket = HashMap::new();
@@ -62,12 +55,9 @@ impl Fences {
         self.by_bucket.read().values().copied().collect()
     }
 
-    pub(super) fn apply(&self, change: FenceChange) {
-        let mut by_bucket = self.by_bucket.write();
-        match change {
-            FenceChange::Set(fence) => by_bucket.insert(fence.bucket, fence),
-            FenceChange::Remove(bucket) => by_bucket.remove(&bucket),
-        };
+    /// Puts a fence that is on disk in force.
+    pub(super) fn apply(&self, fence: BucketFence) {
+        self.by_bucket.write().insert(fence.bucket, fence);
     }
 }
 
@@ -77,11 +67,12 @@ impl Group<'_> {
         if self.conditions.fences.is_news(&fence) {
             let family = self.conditions.database.family(Family::Meta);
             self.batch.put_cf(family, rows::fence_key(fence.bucket), rows::fence_row(&fence));
-            self.change = Some(Change::Fence(FenceChange::Set(fence)));
+            self.change = Some(Change::Fence(fence));
         }
     }
 
-    /// Stages the end of everything in a closed bucket.
+    /// Stages the end of everything in a closed bucket. Its fence stays closed for good: without
+    /// one, a write that began before the bucket was deleted would be taken (rule M2).
     pub(super) fn purge(&mut self, bucket: BucketId) -> Result<()> {
         self.conditions.fences.check_closed(bucket)?;
         let database = self.conditions.database;
@@ -95,8 +86,7 @@ impl Group<'_> {
         for family in [Family::Entries, Family::Inline, Family::Hints] {
             self.batch.delete_range_cf(database.family(family), &lower, &upper);
         }
-        self.batch.delete_cf(database.family(Family::Meta), rows::fence_key(bucket));
-        self.change = Some(Change::Fence(FenceChange::Remove(bucket)));
+        self.set_fence(BucketFence::of_deleted(bucket));
         Ok(())
     }
 }
@@ -115,22 +105,25 @@ mod tests {
     fn a_bucket_without_fence_takes_all_and_one_with_takes_its_generation() {
         let fences = Fences::default();
         assert!(fences.admits(BUCKET, 0));
-        fences.apply(FenceChange::Set(fence(3, true)));
+        fences.apply(fence(3, true));
         assert!(!fences.admits(BUCKET, 2) && fences.admits(BUCKET, 3) && fences.admits(BUCKET, 4));
-        fences.apply(FenceChange::Set(fence(4, false)));
+        fences.apply(fence(4, false));
         assert!(!fences.admits(BUCKET, 9));
-        fences.apply(FenceChange::Remove(BUCKET));
-        assert!(fences.admits(BUCKET, 0));
     }
 
     #[test]
     fn a_later_fence_is_never_talked_back() {
         let fences = Fences::default();
-        fences.apply(FenceChange::Set(fence(3, true)));
+        fences.apply(fence(3, true));
         assert!(!fences.is_news(&fence(2, false)) && !fences.is_news(&fence(3, true)));
         assert!(fences.is_news(&fence(3, false)) && fences.is_news(&fence(4, true)));
         assert!(fences.check_closed(BUCKET).is_err());
-        fences.apply(FenceChange::Set(fence(4, false)));
+        fences.apply(fence(4, false));
         assert!(fences.check_closed(BUCKET).is_ok());
+        let last = BucketFence::of_deleted(BUCKET);
+        assert!(fences.is_news(&last));
+        fences.apply(last);
+        assert!(!fences.is_news(&last) && !fences.is_news(&fence(u64::MAX - 1, true)));
+        assert!(!fences.admits(BUCKET, u64::MAX) && fences.check_closed(BUCKET).is_ok());
     }
 }

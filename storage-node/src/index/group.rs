@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use martlet_protocol::backend::WriteReply;
+use martlet_protocol::backend::{BucketFence, WriteReply};
 use martlet_protocol::entry::Entry;
 use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, FIRST_HAND_AGE_MS_MAX};
 use martlet_protocol::register::{Register, Verdict, WriteMode};
@@ -15,7 +15,7 @@ use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term, WriteId};
 use rocksdb::WriteBatch;
 
 use super::database::{Database, Family};
-use super::fences::{FenceChange, Fences};
+use super::fences::Fences;
 use super::queue::{Op, PromiseOp, Promised, Reply, WriteOp};
 use super::rows::{self, RegisterRow};
 use super::standing::Standing;
@@ -55,7 +55,7 @@ pub(super) struct Group<'a> {
 
 /// What becomes true for the device once the group is on disk.
 pub(super) enum Change {
-    Fence(FenceChange),
+    Fence(BucketFence),
     Floor(Stamp),
     Votes(bool),
     Term(Term),
@@ -162,7 +162,7 @@ impl<'a> Group<'a> {
             standing.count_hints(self.hints_more);
             match self.change {
                 None => {}
-                Some(Change::Fence(change)) => fences.apply(change),
+                Some(Change::Fence(fence)) => fences.apply(fence),
                 Some(Change::Floor(floor)) => standing.raise_floor(floor),
                 Some(Change::Votes(voting)) => standing.set_voting(voting),
                 Some(Change::Term(term)) => standing.raise_term(term),
@@ -215,16 +215,17 @@ impl<'a> Group<'a> {
         Ok(Register { promise: promise.max(self.conditions.standing.floor()), held })
     }
 
-    /// Why a first-hand write may not be taken, whatever its order (rules M2, X2, C1, T2).
+    /// Returns why a write may not be taken, whatever its order (rules M2, X2, C1, T2). Of one that is
+    /// not first-hand only its `commit_by_ms` is judged.
     pub(super) fn refusal(&self, write: &WriteOp, before: &Register) -> Option<WriteReply> {
         let Conditions { fences, now_ms, .. } = self.conditions;
+        let late = now_ms > write.commit_by_ms;
         if !write.mode.is_first_hand() {
-            return None;
+            return late.then_some(WriteReply::OutOfTime);
         }
         if !fences.admits(write.bucket, write.generation) {
             return Some(WriteReply::Fenced);
         }
-        let late = now_ms > write.commit_by_ms;
         // A settled write was taken in time, elsewhere: only its `commit_by_ms` bounds it.
         let old = write.mode != WriteMode::Settled && is_too_old(write.order, now_ms);
         let out_of_time = late || old || is_ahead(write.order, before, now_ms);

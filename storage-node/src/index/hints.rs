@@ -9,8 +9,6 @@
 //! extents is not noted as garbage, because nobody can tell here whether some primary took that
 //! write; the sweep finds what nobody owns.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use martlet_protocol::backend::{Hint, RegisterView, Want, WriteReply};
 use martlet_protocol::entry::{Body, Entry};
@@ -20,7 +18,8 @@ use martlet_protocol::{Error, RegisterKey, Result, Stamp, WriteId};
 use super::database::{Cached, Database, Family};
 use super::group::Group;
 use super::queue::WriteOp;
-use super::{blocking, rows};
+use super::read::Reader;
+use super::rows;
 
 const FORMAT: u8 = 1;
 const HEAD_BYTES: usize = 1 + 1 + 8 + 4;
@@ -89,17 +88,14 @@ pub(super) fn order_of(row: &[u8]) -> Result<Stamp> {
 }
 
 /// What is kept for a register.
-pub(super) async fn read(
-    database: &Arc<Database>,
-    key: &RegisterKey,
-    want: Want,
-) -> Result<RegisterView> {
+pub(super) async fn read(reader: &Reader, key: &RegisterKey, want: Want) -> Result<RegisterView> {
     let key = key.encode();
-    if let Cached::Known(row) = database.get_cached(Family::Hints, &key)? {
+    if let Cached::Known(row) = reader.database.get_cached(Family::Hints, &key)? {
         return view(row.as_deref(), want);
     }
-    let database = database.clone();
-    blocking(move || view(database.get_pinned(Family::Hints, &key)?.as_deref(), want)).await
+    let database = reader.database.clone();
+    let read = move || view(database.get_pinned(Family::Hints, &key)?.as_deref(), want);
+    reader.threads.run(read).await
 }
 
 fn view(row: Option<&[u8]>, want: Want) -> Result<RegisterView> {

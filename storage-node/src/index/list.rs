@@ -9,9 +9,10 @@ use std::collections::BinaryHeap;
 
 use bytes::Bytes;
 use martlet_protocol::backend::{ListReply, ListRequest, ListStart};
-use martlet_protocol::entry::Entry;
+use martlet_protocol::entry::{Entry, Value};
 use martlet_protocol::key::PREFIX_BYTES;
-use martlet_protocol::{RegisterKey, Result};
+use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
+use martlet_protocol::{RegisterKey, Result, Stamp, WriteId};
 use rocksdb::DBRawIterator;
 
 use super::database::{Database, Family};
@@ -42,7 +43,8 @@ impl Source {
     }
 }
 
-/// A page of a listing, and how many rows it looked at.
+/// A page of a listing, and how many rows it looked at. It ends early, with the name that it has come to,
+/// where that many rows hold nothing but promises.
 pub(super) fn list(
     database: &Database,
     source: Source,
@@ -56,6 +58,10 @@ pub(super) fn list(
             merge.fold(&name, request);
         }
         reply.entries.push((name, entry));
+        if merge.empty >= LIST_EMPTY_ROWS_MAX {
+            reply.truncated = true;
+            return Ok((reply, merge.looked_at));
+        }
     }
     reply.truncated = merge.has_more()?;
     Ok((reply, merge.looked_at))
@@ -71,6 +77,8 @@ struct Merge<'a> {
     /// Names that begin with this are skipped.
     folded: Option<Bytes>,
     looked_at: usize,
+    /// Rows without an entry that were passed over.
+    empty: usize,
 }
 
 /// One shard's names, in order.
@@ -88,6 +96,7 @@ impl<'a> Merge<'a> {
             heads: BinaryHeap::with_capacity(request.shards.len()),
             folded: None,
             looked_at: 0,
+            empty: 0,
         };
         let start = first_name(request);
         for &shard in &request.shards {
@@ -114,6 +123,10 @@ impl<'a> Merge<'a> {
             self.push_head(index)?;
             if let Some(entry) = entry {
                 return Ok(Some((name, entry)));
+            }
+            self.empty += 1;
+            if self.empty == LIST_EMPTY_ROWS_MAX {
+                return Ok(Some((name, nothing())));
             }
         }
         Ok(None)
@@ -164,6 +177,12 @@ impl Run<'_> {
     fn seek(&mut self, name: &[u8]) {
         self.rows.seek([&self.prefix[..], name].concat());
     }
+}
+
+/// A tombstone below all others, for a name that holds nothing: where a page ends that has passed over
+/// many of them, so that its reader can go on behind it.
+fn nothing() -> Entry {
+    Entry { order: Stamp::ZERO, write_id: WriteId([0; 16]), value: Value::Tombstone }
 }
 
 /// Where every run begins.

@@ -6,7 +6,7 @@ use martlet_protocol::{BucketId, Result};
 use super::database::{Database, Family};
 use super::queue::Op;
 use super::rows::{self, RegisterRow};
-use super::{Index, blocking, group};
+use super::{Index, group};
 
 /// Garbage rows that a purge writes at once.
 const PURGE_ROWS: usize = 256;
@@ -22,7 +22,7 @@ impl Index {
             let now_ms = self.clock.now_ms();
             let (lower, end) = (from, upper.clone());
             let found = move || garbage_in(&database, &lower, &end, now_ms);
-            let (garbage, next) = blocking(found).await?;
+            let (garbage, next) = self.run(found).await?;
             if !garbage.is_empty() {
                 self.submit(|reply| Op::Leave(garbage, reply)).await?;
             }

@@ -12,10 +12,10 @@ use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Body, Entry};
 use martlet_protocol::{Error, RegisterKey, Result, Stamp};
 
-use super::blocking;
 use super::database::{Cached, Database, Family};
 use super::rows::{self, LAST_KEY};
 use super::standing::Standing;
+use crate::device::pool::Pool;
 use crate::metrics::IndexCounters;
 
 /// How often an overtaken reader looks again before it takes a snapshot.
@@ -27,6 +27,7 @@ pub(super) struct Reader {
     pub(super) database: Arc<Database>,
     pub(super) standing: Arc<Standing>,
     pub(super) counters: Arc<IndexCounters>,
+    pub(super) threads: Arc<Pool>,
 }
 
 impl Reader {
@@ -41,7 +42,7 @@ impl Reader {
         }
         self.counters.blocking_read();
         let reader = self.clone();
-        blocking(move || reader.read_on_disk(&key, want)).await
+        self.threads.run(move || reader.read_on_disk(&key, want)).await
     }
 
     /// The inline bytes of `entry`, unless another write has replaced them by now.
@@ -51,7 +52,7 @@ impl Reader {
             Cached::Known(row) => row.map(|row| row.to_vec()),
             Cached::OnDisk => {
                 let database = self.database.clone();
-                blocking(move || database.get(Family::Inline, &key)).await?
+                self.threads.run(move || database.get(Family::Inline, &key)).await?
             }
         };
         self.verified(row.as_deref(), entry, crc32c)

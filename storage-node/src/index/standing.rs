@@ -35,6 +35,8 @@ const JOINED_KEY: &[u8] = b"j";
 #[derive(Debug)]
 pub(super) struct Standing {
     voting: AtomicBool,
+    /// True when the votes may be used: its peers know no later one in its place (rule G1).
+    confirmed: AtomicBool,
     floor: RwLock<Stamp>,
     hints: AtomicU64,
     term: AtomicU64,
@@ -44,8 +46,10 @@ pub(super) struct Standing {
 /// The standing of a device at one moment, as its status tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StandingNow {
-    /// Whether it has its votes.
+    /// True when it has its votes and may use them.
     pub(crate) voting: bool,
+    /// True when it has its votes on disk.
+    pub(crate) has_votes: bool,
     /// Writes that it keeps for others.
     pub(crate) hints: u64,
     /// The highest term that it was told.
@@ -55,8 +59,9 @@ pub(crate) struct StandingNow {
 }
 
 impl Standing {
-    /// Reads it from disk; `votes` is what a device has that was never told.
-    pub(super) fn load(database: &Database, votes: bool) -> Result<Self> {
+    /// Reads it from disk; `votes` is what a device has that was never told, `confirmed` whether it may
+    /// use its votes at once.
+    pub(super) fn load(database: &Database, votes: bool, confirmed: bool) -> Result<Self> {
         let floor = match database.get(Family::Meta, FLOOR_KEY)? {
             None => Stamp::ZERO,
             Some(row) => Stamp::from_bytes(
@@ -76,6 +81,7 @@ impl Standing {
         })?;
         Ok(Self {
             voting: AtomicBool::new(voting),
+            confirmed: AtomicBool::new(confirmed),
             floor: RwLock::new(floor),
             hints: AtomicU64::new(hints),
             term: AtomicU64::new(number(database, TERM_KEY)?),
@@ -87,15 +93,16 @@ impl Standing {
     pub(super) fn now(&self) -> StandingNow {
         StandingNow {
             voting: self.voting(),
+            has_votes: self.voting.load(Ordering::Acquire),
             hints: self.hints(),
             term: self.term(),
             joined: self.joined(),
         }
     }
 
-    /// Whether the device has its votes.
+    /// Returns true when the device has its votes and may use them.
     pub(super) fn voting(&self) -> bool {
-        self.voting.load(Ordering::Acquire)
+        self.voting.load(Ordering::Acquire) && self.confirmed.load(Ordering::Acquire)
     }
 
     /// Refuses what takes a vote, if the device has none.
@@ -103,9 +110,12 @@ impl Standing {
         if self.voting() {
             return Ok(());
         }
-        Err(Error::unavailable(format!(
-            "device {device} has no vote until it has synced with its peers"
-        )))
+        let until = if self.voting.load(Ordering::Acquire) {
+            "its peers have confirmed that it is the one they remember"
+        } else {
+            "it has synced with its peers"
+        };
+        Err(Error::unavailable(format!("device {device} has no vote until {until}")))
     }
 
     /// Refuses whoever goes by a lower term (rule P1).
@@ -134,6 +144,10 @@ impl Standing {
 
     pub(super) fn set_voting(&self, voting: bool) {
         self.voting.store(voting, Ordering::Release);
+    }
+
+    pub(super) fn set_confirmed(&self, confirmed: bool) {
+        self.confirmed.store(confirmed, Ordering::Release);
     }
 
     pub(super) fn raise_floor(&self, floor: Stamp) {

@@ -22,12 +22,15 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::device::Reserve;
+use crate::device::pulse::STALL_AFTER;
 
 mod audit;
+mod background;
 mod damage;
 mod hints;
 mod log;
 mod measure;
+mod promises;
 mod standing;
 mod sums;
 mod terms;
@@ -46,12 +49,14 @@ fn surroundings(folder: &Path) -> Surroundings {
     Surroundings {
         name: "test".into(),
         votes: true,
+        confirmed: true,
         peers: false,
         secret: TreeKey::default(),
         caches: Caches::default(),
         ballast: Arc::new(Ballast::open(folder, Reserve::Bytes(0)).unwrap()),
         clock: Arc::new(ManualClock::at(NOW_MS)),
         counters: Arc::default(),
+        threads: Arc::new(Pool::new("test".into(), STALL_AFTER)),
     }
 }
 
@@ -258,9 +263,12 @@ async fn a_purge_needs_a_closed_bucket_and_leaves_extents_as_garbage() {
     assert_eq!(bed.index.garbage(NOW_MS, 1000).await.unwrap().len(), 600);
     let request = ListRequest { kind: RegisterKind::Part, ..everything() };
     assert!(bed.index.list(&request).await.unwrap().entries.is_empty());
-    // The fence went with the bucket.
-    let again = write(&key("a"), stamp(2), Value::Tombstone);
-    assert_eq!(bed.index.write(again).await.unwrap(), WriteReply::Stored);
+    let late = || EntryWrite { generation: 9, ..write(&key("a"), stamp(2), Value::Tombstone) };
+    assert_eq!(bed.index.write(late()).await.unwrap(), WriteReply::Fenced);
+    drop(bed);
+    let bed = self::bed(folder.path());
+    assert_eq!(bed.index.fences(), [BucketFence::of_deleted(BUCKET)]);
+    assert_eq!(bed.index.write(late()).await.unwrap(), WriteReply::Fenced);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -391,7 +399,7 @@ fn any_request() -> impl Strategy<Value = ListRequest> {
 #[test]
 fn listings_are_those_of_a_sorted_map() {
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let index = runtime.block_on(async { bed(folder.path()).index });
     let bucket = std::cell::Cell::new(0u8);
     let names = proptest::collection::btree_map("[ab/]{1,5}", any::<bool>(), 0..40);

@@ -2,19 +2,20 @@
 //! takes a vote.
 
 use martlet_protocol::backend::{Audited, Holding, LetGo, RegisterView, Walk};
+use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::tree::{BinKey, Span, Sum};
-use martlet_protocol::{RegisterKey, Result, Stamp, Term};
+use martlet_protocol::{Error, RegisterKey, Result, Stamp, Term};
 
 use super::database::{Database, Family};
 use super::queue::{DropOp, Op};
 use super::rows::RegisterRow;
-use super::{Index, audit, blocking, hints, tree, walk};
+use super::{Index, audit, hints, tree, walk};
 
 impl Index {
     /// What the registers in each span sum up to (rule H1).
     pub(crate) async fn sums(&self, spans: &[Span]) -> Result<Vec<Sum>> {
         let (database, spans) = (self.reader.database.clone(), spans.to_vec());
-        blocking(move || spans.iter().map(|span| sum_of(&database, *span)).collect()).await
+        self.run(move || spans.iter().map(|span| sum_of(&database, *span)).collect()).await
     }
 
     pub(crate) async fn bins(
@@ -24,7 +25,7 @@ impl Index {
         limit: usize,
     ) -> Result<Vec<(BinKey, Sum)>> {
         let database = self.reader.database.clone();
-        blocking(move || bins_of(&database, span, after, limit)).await
+        self.run(move || bins_of(&database, span, after, limit)).await
     }
 
     pub(crate) async fn walk(
@@ -34,12 +35,12 @@ impl Index {
         limit: usize,
     ) -> Result<Vec<(RegisterKey, RegisterView)>> {
         let (reader, walk, after) = (self.reader.clone(), *walk, after.cloned());
-        blocking(move || walk::page(&reader, &walk, after.as_ref(), limit)).await
+        self.run(move || walk::page(&reader, &walk, after.as_ref(), limit)).await
     }
 
     pub(crate) async fn holdings(&self, keys: &[RegisterKey]) -> Result<Vec<Holding>> {
         let (database, keys) = (self.reader.database.clone(), keys.to_vec());
-        blocking(move || keys.iter().map(|key| holding(&database, &key.encode())).collect()).await
+        self.run(move || keys.iter().map(|key| holding(&database, &key.encode())).collect()).await
     }
 
     pub(crate) async fn mark_collectable(&self, marks: &[(RegisterKey, Stamp)]) -> Result<()> {
@@ -57,12 +58,17 @@ impl Index {
         self.submit(|reply| Op::Drop(drops, reply)).await
     }
 
-    /// Verifies some runs; what their sums said wrongly is mended, and costs a device that has peers
-    /// its votes (rules H1, G1).
+    /// Verifies some runs, or a part of one; what their sums said wrongly is mended, and costs a device
+    /// that has peers its votes (rules H1, G1).
     pub(crate) async fn audit_registers(&self, after: Option<BinKey>) -> Result<Audited<BinKey>> {
-        let (database, secret) = (self.reader.database.clone(), self.secret);
-        let look = move || audit::page(&database, &secret, after);
-        let audit::Found { audited, mends } = blocking(look).await?;
+        let begin = |calls| {
+            let (database, how) = (self.reader.database.clone(), (self.secret, self.slice));
+            let read = move || audit::run(database, how, after, calls);
+            let thread = std::thread::Builder::new().name(format!("audit {}", self.name));
+            let failed = |error| Error::internal("no thread for an audit").with_source(error);
+            thread.spawn(read).map(drop).map_err(failed)
+        };
+        let audit::Found { audited, mends } = self.audits.page(after, begin).await?;
         if !mends.is_empty() {
             let (device, bins) = (&self.name, mends.len());
             tracing::error!(%device, bins, "sums are not those of the entries, and are mended");
@@ -71,13 +77,27 @@ impl Index {
         Ok(audited)
     }
 
+    /// An error if the term is so far above what the device holds that none could follow it.
     pub(crate) async fn raise_term(&self, term: Term) -> Result<()> {
+        check_step("term", self.standing().term.0, term.0)?;
         self.submit(|reply| Op::RaiseTerm(term, reply)).await
     }
 
+    /// An error if the change is so far above what the device holds that none could follow it.
     pub(crate) async fn set_joined(&self, change: u64) -> Result<()> {
+        check_step("ring change", self.standing().joined, change)?;
         self.submit(|reply| Op::SetJoined(change, reply)).await
     }
+}
+
+/// Refuses a number that leaves others none: a device keeps the highest that it was told for ever.
+fn check_step(what: &str, held: u64, next: u64) -> Result<()> {
+    if next.saturating_sub(held) > RING_AHEAD_MAX {
+        return Err(Error::invalid(format!(
+            "{what} {next} is too far above {held}, the highest that the device was told"
+        )));
+    }
+    Ok(())
 }
 
 fn sum_of(database: &Database, span: Span) -> Result<Sum> {

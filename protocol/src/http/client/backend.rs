@@ -43,6 +43,7 @@ impl Node {
             body,
             reply_bytes_max: call.reply_bytes_max(),
             again: call.is_read(),
+            wait: if call.reads_much() { self.options.finish } else { self.options.call },
         });
         decode(&reply.await?)
     }
@@ -304,6 +305,7 @@ impl Backend for HttpBackend {
             body: bytes::Bytes::new(),
             reply_bytes_max: Call::Fences.reply_bytes_max(),
             again: true,
+            wait: self.0.options.call,
         };
         decode(&self.0.ask(ask).await?)
     }

@@ -1,5 +1,7 @@
-//! Extents on their way in: a stream that ends only when every byte that was asked for has come.
+//! Extents on their way in: a stream that ends only when every byte that was asked for has come, and
+//! that gives none which changed on its way.
 
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,11 +16,12 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Node;
 use super::connection::Connection;
 use crate::error::{Error, Result};
+use crate::http::frames::{Unframed, framed_length};
 
 /// The bytes of an extent as they come in.
 pub(super) struct Download {
     body: Incoming,
-    owed: u64,
+    frames: Unframed,
     idle: Duration,
     /// Runs while the node sends nothing and somebody waits for it.
     deadline: Pin<Box<Sleep>>,
@@ -29,22 +32,23 @@ pub(super) struct Download {
 }
 
 impl Download {
-    /// `body` must have `length` bytes.
+    /// `body` must have the frames of `range`.
     pub(super) fn new(
         node: Arc<Node>,
         connection: Connection,
         body: Incoming,
-        length: u64,
+        range: &Range<u64>,
     ) -> Result<Self> {
+        let length = framed_length(range);
         let sent = body.size_hint().exact();
         if sent != Some(length) {
-            let message = format!("the node sends {sent:?} bytes where {length} were asked for");
+            let message = format!("the node sends {sent:?} bytes where {length} were due");
             return Err(Error::internal(message));
         }
         let idle = node.options.idle;
         Ok(Self {
             body,
-            owed: length,
+            frames: Unframed::new(range),
             idle,
             deadline: Box::pin(sleep(idle)),
             waiting: false,
@@ -55,21 +59,23 @@ impl Download {
 
     fn fail(&mut self, error: Error) -> Poll<Option<Result<Bytes>>> {
         self.connection = None;
+        self.frames.clear();
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Takes note of a piece; the connection may be used again after the last one.
-    fn take(&mut self, piece: Bytes) -> Poll<Option<Result<Bytes>>> {
-        match self.owed.checked_sub(piece.len() as u64) {
-            Some(owed) => self.owed = owed,
-            None => return self.fail(Error::internal("the node sends more than it said")),
-        }
-        if self.owed == 0
+    /// Takes a piece; the connection may be used again after the last one.
+    fn take(&mut self, piece: Bytes) -> Result<()> {
+        self.frames.push(piece).map_err(|error| {
+            let address = &self.node.address;
+            let message = format!("an extent's bytes changed on their way from {address}");
+            Error::unavailable(message).with_source(error)
+        })?;
+        if self.frames.is_over()
             && let Some(connection) = self.connection.take()
         {
             self.node.pool.put(connection);
         }
-        Poll::Ready(Some(Ok(piece)))
+        Ok(())
     }
 
     /// Gives the node up once it has sent nothing for too long.
@@ -95,14 +101,19 @@ impl Stream for Download {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
+            if let Some(piece) = self.frames.pop() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
             let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
             connection.drive(context);
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Pending => return self.wait(context),
                 Poll::Ready(Some(Ok(frame))) => {
                     self.waiting = false;
-                    if let Ok(piece) = frame.into_data() {
-                        return self.take(piece);
+                    if let Ok(piece) = frame.into_data()
+                        && let Err(error) = self.take(piece)
+                    {
+                        return self.fail(error);
                     }
                 }
                 Poll::Ready(Some(Err(error))) => {

@@ -5,6 +5,8 @@
 //!              └ it had ended: nothing was sent, take the next
 //! ```
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, Uri, header};
 use hyper::body::Incoming;
@@ -27,6 +29,8 @@ pub(super) struct Ask {
     pub(super) reply_bytes_max: usize,
     /// Whether it may be sent again when a used connection broke under it.
     pub(super) again: bool,
+    /// How long the node may take.
+    pub(super) wait: Duration,
 }
 
 /// Why there is no reply.
@@ -52,7 +56,7 @@ impl Node {
     /// Sends a small request, and gathers its small reply, within the time of a call.
     pub(super) async fn ask(&self, ask: Ask) -> Result<Bytes> {
         let pass = self.breaker.pass(&self.address)?;
-        match timeout(self.options.call, self.ask_patiently(&ask)).await {
+        match timeout(ask.wait, self.ask_patiently(&ask)).await {
             Ok(Err(Missed::Unreached(error))) => {
                 self.unanswered(pass);
                 Err(error)
@@ -99,7 +103,7 @@ impl Node {
         if !ask.body.is_empty() {
             headers.insert(sign::DIGEST, sign::digest(&ask.body));
         }
-        let limit_ms = u64::try_from(self.options.call.as_millis()).unwrap_or(u64::MAX);
+        let limit_ms = u64::try_from(ask.wait.as_millis()).unwrap_or(u64::MAX);
         headers.insert(calls::DEADLINE, HeaderValue::from(limit_ms));
         self.seal(&mut request);
         request
@@ -112,6 +116,9 @@ impl Node {
         headers.insert(header::HOST, self.host.clone());
         if let Some(id) = request::current_request() {
             headers.insert(request::REQUEST, id);
+        }
+        if self.options.is_background {
+            headers.insert(request::BACKGROUND, HeaderValue::from_static("1"));
         }
         sign::sign(&self.key, &method, &uri, headers, self.options.clock.now_ms());
     }

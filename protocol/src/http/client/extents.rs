@@ -81,7 +81,7 @@ impl Node {
         id: ExtentId,
         range: Range<u64>,
     ) -> Result<Download> {
-        let Range { start, end } = range;
+        let Range { start, end } = range.clone();
         if end <= start {
             return Err(Error::invalid(format!("extent {id} has no bytes {start}..{end}")));
         }
@@ -110,7 +110,7 @@ impl Node {
             return Err(self.refused(reply, true).await);
         }
         let (response, connection) = reply;
-        Download::new(self.clone(), connection, response.into_body(), end - start)
+        Download::new(self.clone(), connection, response.into_body(), &range)
     }
 
     async fn gathered<T: DeserializeOwned>(&self, (response, mut connection): Reply) -> Result<T> {

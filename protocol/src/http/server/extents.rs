@@ -12,6 +12,7 @@ use super::Served;
 use super::taken::Inflow;
 use crate::backend::{ByteStream, NewExtent};
 use crate::error::{Error, Result};
+use crate::http::frames::{Framed, framed_length};
 use crate::http::{calls, fault};
 use crate::id::{DeviceId, ExtentId};
 use crate::limits::EXTENT_BYTES_MAX;
@@ -85,17 +86,19 @@ pub(super) async fn read(
 }
 
 /// The reply begins once the first bytes are there and verified, so that what is wrong with them is
-/// told by its kind. What is wrong later can only break the reply off.
+/// told by its kind. What is wrong later can only break the reply off. Its bytes are in frames, whose
+/// checksums are made of what was verified.
 async fn open(served: &Served, device: DeviceId, id: &str, span: &Span) -> Result<Response> {
     let id = parse(id)?;
     if span.from >= span.to || span.to > EXTENT_BYTES_MAX {
         return Err(Error::invalid(format!("extent {id} has no bytes {}..{}", span.from, span.to)));
     }
-    let mut stream = served.backend.read_extent(device, id, span.from..span.to).await?;
+    let range = span.from..span.to;
+    let mut stream = served.backend.read_extent(device, id, range.clone()).await?;
     let first = stream.next().await.unwrap_or_else(|| Err(Error::internal("an empty stream")))?;
     let whole: ByteStream = futures::stream::iter([Ok(first)]).chain(stream).boxed();
-    let mut response = Response::new(Body::from_stream(whole));
-    let length = HeaderValue::from(span.to - span.from);
+    let mut response = Response::new(Body::from_stream(Framed::new(whole, &range)));
+    let length = HeaderValue::from(framed_length(&range));
     response.headers_mut().insert(header::CONTENT_LENGTH, length);
     Ok(response)
 }

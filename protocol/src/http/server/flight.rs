@@ -1,5 +1,8 @@
-//! A bound on requests in flight. A place is taken until the last byte of the reply has left, and
+//! Bounds on requests in flight. A place is taken until the last byte of the reply has left, and
 //! whoever finds none is told to come again.
+//!
+//! Streams of extents last as long as their clients take, calls end within their deadlines. So each of
+//! the two kinds has places of its own: slow clients of streams leave the calls theirs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::http::fault;
 
-/// Places for requests. Cheap to clone.
+/// Places for requests of one kind. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Flight(Arc<Semaphore>);
 

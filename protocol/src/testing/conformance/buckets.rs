@@ -1,7 +1,7 @@
 //! Fences and the end of a bucket.
 
 use super::{in_extents, object, owner, pattern, plain, register, stamp};
-use crate::backend::{Backend, BucketFence, NewExtent, Want, WriteReply};
+use crate::backend::{Backend, BucketFence, EntryWrite, NewExtent, Want, WriteReply};
 use crate::extent::Layout;
 use crate::id::{BucketId, DeviceId, ExtentId};
 use crate::term::Term;
@@ -10,6 +10,7 @@ pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     a_fence_refuses_older_generations(backend, device).await;
     a_closed_bucket_takes_nothing(backend, device).await;
     a_purge_takes_one_bucket_only(backend, device).await;
+    a_purged_bucket_takes_nothing(backend, device).await;
 }
 
 async fn a_fence_refuses_older_generations(backend: &dyn Backend, device: DeviceId) {
@@ -72,4 +73,23 @@ async fn a_purge_takes_one_bucket_only(backend: &dyn Backend, device: DeviceId) 
     let left = garbage.iter().filter(|garbage| garbage.key.bucket == gone).count();
     assert_eq!(left, 1, "extents of a purged bucket are still owed a delete");
     backend.delete_extents(device, &[id]).await.unwrap();
+}
+
+/// A write that began before its bucket was deleted may come at any time after the purge.
+async fn a_purged_bucket_takes_nothing(backend: &dyn Backend, device: DeviceId) {
+    let bucket = BucketId::random();
+    let key = register(bucket, "late");
+    backend.write(device, plain(&key, stamp(1))).await.unwrap();
+    backend.fence(device, BucketFence { bucket, generation: 2, open: false }).await.unwrap();
+    for _ in 0..2 {
+        backend.purge_bucket(device, bucket).await.unwrap();
+        backend.fence(device, BucketFence { bucket, generation: 3, open: true }).await.unwrap();
+        for generation in [1, 9, u64::MAX] {
+            let write = EntryWrite { generation, ..plain(&key, stamp(2)) };
+            assert_eq!(backend.write(device, write.clone()).await.unwrap(), WriteReply::Fenced);
+            assert_eq!(backend.keep_hint(device, write).await.unwrap(), WriteReply::Fenced);
+        }
+    }
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
+    assert_eq!(view.entry, None);
 }

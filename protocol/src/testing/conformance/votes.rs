@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::listing::request;
 use super::{object, plain, register, stamp, tombstone};
 use crate::backend::{
-    Backend, BucketFence, ListStart, PromiseReply, RegisterView, Want, WriteReply,
+    Backend, BucketFence, EntryWrite, ListStart, PromiseReply, RegisterView, Want, WriteReply,
 };
 use crate::entry::Body;
 use crate::error::ErrorKind;
@@ -18,7 +18,7 @@ use crate::stamp::Stamp;
 pub(super) async fn all(backend: &dyn Backend, device: DeviceId) {
     registers_come_in_pages(backend, device).await;
     fences_are_listed(backend, device).await;
-    a_repair_is_judged_by_its_order_alone(backend, device).await;
+    a_repair_is_judged_by_its_order_and_when_it_was_read(backend, device).await;
     without_a_vote_a_device_stores_and_has_no_say(backend, device).await;
     a_floor_stands_under_every_register(backend, device).await;
 }
@@ -79,19 +79,27 @@ async fn fences_are_listed(backend: &dyn Backend, device: DeviceId) {
     found.retain(|found| found.bucket == fence.bucket);
     assert_eq!(found, [closed], "a bucket has one fence");
     backend.purge_bucket(device, fence.bucket).await.unwrap();
-    let found = backend.fences(device).await.unwrap();
-    assert!(found.iter().all(|found| found.bucket != fence.bucket));
+    let mut found = backend.fences(device).await.unwrap();
+    found.retain(|found| found.bucket == fence.bucket);
+    assert_eq!(found, [BucketFence::of_deleted(fence.bucket)], "the bucket stays closed");
 }
 
-async fn a_repair_is_judged_by_its_order_alone(backend: &dyn Backend, device: DeviceId) {
+async fn a_repair_is_judged_by_its_order_and_when_it_was_read(
+    backend: &dyn Backend,
+    device: DeviceId,
+) {
     let key = register(BucketId::random(), "repaired");
     let closed = BucketFence { bucket: key.bucket, generation: 9, open: false };
     backend.fence(device, closed).await.unwrap();
     let repair = |order| {
         let mut write = plain(&key, order);
-        (write.mode, write.commit_by_ms) = (WriteMode::Repair, 1000);
+        (write.mode, write.commit_by_ms) = (WriteMode::Repair, u64::MAX);
         write
     };
+    let late = EntryWrite { commit_by_ms: 1000, ..repair(stamp(5)) };
+    assert_eq!(backend.write(device, late).await.unwrap(), WriteReply::OutOfTime);
+    let view = backend.read(device, &key, Want::Entry, Term::ANY).await.unwrap();
+    assert_eq!(view.entry, None);
     let day_old = Stamp { time: stamp(0).time - (86_400_000 << 16), ..stamp(0) };
     let old = repair(day_old);
     assert_eq!(backend.write(device, old.clone()).await.unwrap(), WriteReply::Stored);

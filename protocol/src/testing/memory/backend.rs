@@ -99,7 +99,7 @@ impl Backend for MemoryBackend {
         }
         device.collectable.retain(|key| key.bucket != bucket);
         device.hints.retain(|key, _| key.bucket != bucket);
-        device.fences.remove(&bucket);
+        device.fences.insert(bucket, BucketFence::of_deleted(bucket));
         Ok(())
     }
 

@@ -67,10 +67,11 @@ impl Device {
         if term < self.term { Err(Error::outdated(self.term)) } else { Ok(()) }
     }
 
-    /// Why a first-hand write is refused before anything is looked at.
+    /// Returns why a write is refused before anything is looked at.
     fn objection(&self, write: &EntryWrite, held: Stamp, now_ms: u64) -> Option<WriteReply> {
+        let late = now_ms > write.commit_by_ms;
         if !write.mode.is_first_hand() {
-            return None;
+            return late.then_some(WriteReply::OutOfTime);
         }
         let fence = self.fences.get(&write.key.bucket);
         if fence.is_some_and(|fence| !fence.open || write.generation < fence.generation) {
@@ -80,23 +81,27 @@ impl Device {
         let ahead = order_ms > now_ms.max(held.time_ms()) + limits::CLOCK_SKEW_MS_MAX;
         let behind =
             write.mode == WriteMode::Fresh && order_ms + limits::FIRST_HAND_AGE_MS_MAX < now_ms;
-        (ahead || behind || now_ms > write.commit_by_ms).then_some(WriteReply::OutOfTime)
+        (ahead || behind || late).then_some(WriteReply::OutOfTime)
     }
 
     pub(super) fn write(&mut self, write: EntryWrite, now_ms: u64) -> WriteReply {
         let floor = self.floor;
-        let held = self.registers.get(&write.key).map_or(floor, |c| c.register(floor).floor());
-        if let Some(objection) = self.objection(&write, held, now_ms) {
+        let stored = if self.mute { WriteReply::Unvoted } else { WriteReply::Stored };
+        let absent = Register { promise: floor, held: None };
+        let mut register = self.registers.get(&write.key).map_or(absent, |c| c.register(floor));
+        let held = register.floor();
+        let verdict = register.write(write.entry.order, write.entry.write_id, write.mode);
+        if let Verdict::Store | Verdict::Behind(_) = verdict
+            && let Some(objection) = self.objection(&write, held, now_ms)
+        {
             return objection;
         }
-        let stored = if self.mute { WriteReply::Unvoted } else { WriteReply::Stored };
-        let cell = self.registers.entry(write.key.clone()).or_default();
-        let mut register = cell.register(floor);
-        match register.write(write.entry.order, write.entry.write_id, write.mode) {
+        match verdict {
             Verdict::Held => stored,
             Verdict::Superseded => WriteReply::Superseded,
             Verdict::Behind(floor) => WriteReply::Behind(floor),
             Verdict::Store => {
+                let cell = self.registers.entry(write.key.clone()).or_default();
                 let same = cell.entry.as_ref().is_some_and(|e| e.write_id == write.entry.write_id);
                 let before = cell.entry.replace(write.entry);
                 self.collectable.remove(&write.key);

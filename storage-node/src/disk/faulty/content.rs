@@ -1,6 +1,6 @@
 //! Bytes and names of a faulty disk: what is there now, what is durable, and what may become so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,10 @@ pub(super) struct Content {
     pub(super) live: Vec<u8>,
     pub(super) durable: Vec<u8>,
     pub(super) pending: Vec<Change>,
+    /// Bytes of which the page cache has a bit wrong.
+    pub(super) misread: BTreeSet<usize>,
+    /// Bytes that the device doesn't give back until they are written again.
+    pub(super) unreadable: BTreeSet<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -91,6 +95,10 @@ impl Content {
             self.change(Change::Length(at + data.len()));
         }
         change.apply(&mut self.live);
+        if let Change::Write(at, data) = &change {
+            self.misread.retain(|byte| !(*at..at + data.len()).contains(byte));
+            self.unreadable.retain(|byte| !(*at..at + data.len()).contains(byte));
+        }
         self.pending.push(change);
     }
 

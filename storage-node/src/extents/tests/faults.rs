@@ -1,5 +1,7 @@
 //! Errors of the disk, rot, and what the store says of them.
 
+use futures::FutureExt;
+
 use super::*;
 
 const PACKED: usize = 70_000;
@@ -186,4 +188,96 @@ async fn many_writers_share_a_sync() {
     assert!(store.close());
     let error = put(&store, id(99), 10).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bit_that_flipped_in_memory_sets_nothing_aside() {
+    for length in [PACKED, FILE] {
+        // In the bytes, and in what the extent says of itself.
+        for in_bytes in [true, false] {
+            let (disk, table) = fresh(length as u64);
+            let (store, _) = open(&disk, &table).unwrap();
+            put(&store, id(1), length).await.unwrap();
+            let location = store.stat(id(1)).await.unwrap().location;
+            let names = disk.names();
+            let file_bytes = names.iter().find(|(path, _)| *path == location.path).unwrap().1;
+            let described =
+                if length == PACKED { location.offset - 4000 } else { file_bytes - 400 };
+            let at = if in_bytes { location.offset + length as u64 / 2 } else { described };
+            disk.flip_cached(&location.path, at);
+            assert!(is_there(&store, id(1), length).await);
+            let usage = store.usage();
+            assert_eq!((usage.corrupt_reads, usage.quarantined, usage.extents), (1, 0, 1));
+            assert!(is_there(&store, id(1), length).await, "the cache has let go of it");
+            assert_eq!(store.usage().corrupt_reads, 1);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delete_that_nobody_waits_for_frees_its_space() {
+    let (disk, table) = fresh(21);
+    let (store, _) = open(&disk, &table).unwrap();
+    for byte in 1..=3 {
+        put(&store, id(byte), PACKED).await.unwrap();
+    }
+    let before = store.usage().volume_free_bytes;
+    // Whoever asked is gone at the first wait.
+    drop(store.delete(&[id(1)]).now_or_never());
+    drop(store.release(&[id(2)]).now_or_never());
+    let freed = before + 2 * record::record_bytes(PACKED as u64);
+    let began = std::time::Instant::now();
+    while store.usage().volume_free_bytes < freed {
+        let waited = began.elapsed();
+        assert!(waited < std::time::Duration::from_secs(20), "{:?}", store.usage());
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(is_there(&store, id(3), PACKED).await);
+    no_leaks(&store, &disk).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_closed_amid_a_delete_is_not_in_order() {
+    for seed in 0..20 {
+        let (disk, table) = fresh(seed);
+        let (store, _) = open(&disk, &table).unwrap();
+        put(&store, id(1), PACKED).await.unwrap();
+        drop(store.release(&[id(1)]).now_or_never());
+        if !store.close() {
+            continue;
+        }
+        // Then no header of it may come to light, whatever the table still has.
+        assert_eq!(store.presence(&[id(1)]).await.unwrap().len(), 1);
+        let disk = disk.reboot();
+        let (store, report) = open(&disk, &table.powered_by(&disk, false)).unwrap();
+        assert!(!is_there(&store, id(1), PACKED).await, "{report:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_panics_makes_the_device_suspect() {
+    for length in [PACKED, FILE] {
+        let mut suspects = 0;
+        // Several times: which thread makes a call is a matter of who comes first.
+        for calls in (0..).flat_map(|calls| [calls; 8]) {
+            let (disk, table) = fresh(calls);
+            let (store, _) = open(&disk, &table).unwrap();
+            disk.fail_after(calls, Fault::Panic);
+            let writer = store.clone();
+            let outcome = tokio::spawn(async move { put(&writer, id(1), length).await }).await;
+            if disk.heal() {
+                outcome.unwrap().unwrap();
+                break;
+            }
+            // The threads have ended then.
+            store.close();
+            // One that panicked while it wrote for one caller alone has failed that caller alone.
+            if let Ok(Err(error)) = outcome {
+                let alone = error.kind() == ErrorKind::Internal;
+                assert!(store.suspect().is_some() || alone, "call {calls}: {error}");
+                suspects += u64::from(store.suspect().is_some());
+            }
+        }
+        assert!(suspects > 0, "{length} bytes");
+    }
 }

@@ -1,10 +1,15 @@
 //! Audits of registers: sums that are not those of the entries, and entries that are not what was
 //! written (rule H1).
 
+use std::task::Poll;
+use std::time::Duration;
+
 use martlet_protocol::backend::Audited;
 use martlet_protocol::tree::{Bin, BinKey, Span, Sum};
 
 use super::*;
+use crate::index::audit::{self, Found, Slice};
+use crate::index::sessions::Sessions;
 
 /// An index with 300 registers, beside peers or alone.
 async fn filled(folder: &Path, peers: bool) -> Bed {
@@ -30,6 +35,25 @@ async fn audited(index: &Index) -> Audited<BinKey> {
             return all;
         }
     }
+}
+
+/// What an audit finds, before any of it is mended.
+async fn looked_at(index: &Index) -> Found {
+    let sessions = Sessions::default();
+    let begin = |calls| {
+        let database = index.reader.database.clone();
+        let how = (TreeKey::default(), Slice::default());
+        std::thread::spawn(move || audit::run(database, how, None, calls));
+        Ok(())
+    };
+    sessions.page(None, begin).await.unwrap()
+}
+
+/// An index whose audits end a call after so many registers.
+async fn filled_with_slices(folder: &Path, registers_max: u64) -> Bed {
+    let mut bed = filled(folder, true).await;
+    bed.index.slice.registers = registers_max;
+    bed
 }
 
 /// What a disk does in silence.
@@ -76,8 +100,7 @@ async fn sums_are_mended_by_what_they_differ_by() {
     let sound = bed.index.bins(Span::ALL, None, 1000).await.unwrap();
     let (bin, sum) = sound[3];
     overwrite(&bed.index, Family::Tree, &tree::row_key(&bin), &tree::encode_sum(Sum::default()));
-    let database = bed.index.reader.database.clone();
-    let found = super::super::audit::page(&database, &TreeKey::default(), None).unwrap();
+    let found = looked_at(&bed.index).await;
     assert_eq!(found.mends, [(tree::row_key(&bin), sum)]);
     // A write that comes between the look and the mending.
     let mut names = (300..1_000_000).map(|number| number.to_string());
@@ -119,4 +142,106 @@ async fn inline_bytes_that_are_not_what_was_written_are_damage() {
         let late = bed.index.write(write(&key("new"), stamp(1), Value::Tombstone)).await;
         assert_eq!(late.unwrap_err().kind(), ErrorKind::Unavailable, "it takes no more");
     }
+}
+
+#[tokio::test]
+async fn an_audit_goes_on_in_the_middle_of_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = filled_with_slices(folder.path(), 50).await;
+    let sound = bed.index.bins(Span::ALL, None, 1000).await.unwrap();
+    let (mut calls, mut items, mut after) = (0, 0, None);
+    loop {
+        let page = bed.index.audit_registers(after).await.unwrap();
+        assert!(page.items <= 50 && page.corrupt.is_empty());
+        (calls, items, after) = (calls + 1, items + page.items, page.next);
+        // A write behind the place where the audit stands, and one before it, are no difference.
+        for number in [calls, 300 - calls] {
+            let at = key(&number.to_string());
+            bed.index.write(inline(&at, stamp(100 + calls), b"newer")).await.unwrap();
+        }
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(items, 300, "each is read once");
+    assert!(calls >= 6 && bed.index.standing().voting);
+
+    // A wrong sum is found at the end of its run, whatever was written meanwhile.
+    let (bin, _) = sound[3];
+    overwrite(&bed.index, Family::Tree, &tree::row_key(&bin), &tree::encode_sum(Sum::default()));
+    assert_eq!(audited(&bed.index).await.corrupt, [bin]);
+    assert_eq!(audited(&bed.index).await.corrupt, []);
+}
+
+/// Asks for a page and gives up: at once, or once the page is there. Returns a page that was ready.
+async fn give_up(index: &Index, after: Option<BinKey>, pause: Duration) -> Option<Audited<BinKey>> {
+    let mut call = Box::pin(index.audit_registers(after));
+    match futures::poll!(&mut call) {
+        Poll::Ready(page) => Some(page.unwrap()),
+        Poll::Pending => {
+            tokio::time::sleep(pause).await;
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_whose_caller_gave_up_is_told_to_the_next() {
+    for pause in [Duration::ZERO, Duration::from_millis(100)] {
+        let folder = tempfile::tempdir().unwrap();
+        let bed = filled_with_slices(folder.path(), 50).await;
+        let mut page = bed.index.audit_registers(None).await.unwrap();
+        let mut items = page.items;
+        while page.next.is_some() {
+            let mut ready = None;
+            if audit::is_within(page.next) {
+                ready = give_up(&bed.index, page.next, pause).await;
+            }
+            page = match ready {
+                Some(page) => page,
+                None => bed.index.audit_registers(page.next).await.unwrap(),
+            };
+            items += page.items;
+        }
+        assert_eq!(items, 300, "each was read once, and no page was lost");
+    }
+}
+
+#[tokio::test]
+async fn a_run_whose_thread_is_gone_is_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = filled_with_slices(folder.path(), 50).await;
+    let first = bed.index.audit_registers(None).await.unwrap();
+    assert!(audit::is_within(first.next));
+    let folder = tempfile::tempdir().unwrap();
+    let again = filled_with_slices(folder.path(), 1000).await;
+    let found = again.index.audit_registers(first.next).await.unwrap();
+    assert!(found.items > 300 - first.items && found.items <= 300);
+}
+
+#[tokio::test]
+async fn audits_that_begin_together_see_every_register_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = filled_with_slices(folder.path(), 50).await;
+    let (one, other) = tokio::join!(audited(&bed.index), audited(&bed.index));
+    assert_eq!((one.items, other.items), (300, 300));
+}
+
+#[tokio::test]
+async fn two_audits_of_one_run_mend_it_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bed = filled_with_slices(folder.path(), 50).await;
+    let sound = bed.index.bins(Span::ALL, None, 1000).await.unwrap();
+    let (bin, _) = sound[3];
+    overwrite(&bed.index, Family::Tree, &tree::row_key(&bin), &tree::encode_sum(Sum::default()));
+    let slow = bed.index.audit_registers(None).await.unwrap().next;
+    bed.index.slice.registers = 1000;
+    assert_eq!(audited(&bed.index).await.corrupt, [bin]);
+    let mut after = slow;
+    while after.is_some() {
+        let page = bed.index.audit_registers(after).await.unwrap();
+        assert_eq!(page.corrupt, []);
+        after = page.next;
+    }
+    assert_eq!(bed.index.bins(Span::ALL, None, 1000).await.unwrap(), sound);
 }

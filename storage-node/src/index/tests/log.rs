@@ -2,19 +2,26 @@
 
 use super::*;
 
+fn log_of(folder: &Path) -> PathBuf {
+    let files = std::fs::read_dir(folder.join("index")).unwrap();
+    let logs = files
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
+}
+
 /// The log of an index that was not closed, and where each of its 20 records ends.
 async fn written_log(folder: &Path) -> (PathBuf, Vec<usize>) {
+    let objects = (0..20_u8).map(|number| vec![number + 1; 5000]).collect();
+    written_log_of(folder, objects).await
+}
+
+/// The log of an index that was not closed, and where the record of each object ends.
+async fn written_log_of(folder: &Path, objects: Vec<Vec<u8>>) -> (PathBuf, Vec<usize>) {
     let bed = bed(folder);
-    let log = || {
-        let files = std::fs::read_dir(folder.join("index")).unwrap();
-        let logs = files
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "log"));
-        logs.max_by_key(|path| path.metadata().unwrap().len()).unwrap()
-    };
+    let log = || log_of(folder);
     let mut ends = Vec::new();
-    for number in 0..20_u8 {
-        let bytes = vec![number + 1; 5000];
+    for (number, bytes) in objects.into_iter().enumerate() {
         bed.index.write(inline(&key(&number.to_string()), stamp(1), &bytes)).await.unwrap();
         ends.push(usize::try_from(log().metadata().unwrap().len()).unwrap());
     }
@@ -89,4 +96,37 @@ async fn an_end_that_was_not_written_is_cut_off_and_nothing_else() {
         bytes[..512].fill(0);
     });
     assert!(none.unwrap().iter().all(|there| !there));
+}
+
+#[tokio::test]
+async fn an_object_that_is_a_log_itself_does_not_keep_an_index_from_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut objects = vec![vec![1; 5000]; 19];
+    objects.push(log_tail::tests::leveldb_log(150));
+    let (log, ends) = written_log_of(folder.path(), objects).await;
+    let sectors = ends[18] / 512..ends[19].div_ceil(512);
+    for sector in sectors {
+        let there = open_changed(folder.path(), &log, |bytes| {
+            let to = (sector * 512 + 512).min(bytes.len());
+            bytes[(sector * 512).max(ends[18])..to].fill(0);
+        })
+        .unwrap_or_else(|error| panic!("without sector {sector}: {error}"));
+        assert!(there[..19].iter().all(|there| *there) && !there[19], "{there:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_last_record_that_ends_in_zeros_is_not_cut_off_for_a_flipped_bit() {
+    // The end of the record comes to lie at each place of a sector.
+    for more in 0..24 {
+        let folder = tempfile::tempdir().unwrap();
+        let length = |more: usize| vec![3; 100 + more];
+        let (_, ends) = written_log_of(folder.path(), vec![vec![1; 50], length(0)]).await;
+        let fill = (512 - ends[1] % 512) + more;
+        let folder = tempfile::tempdir().unwrap();
+        let (log, ends) = written_log_of(folder.path(), vec![vec![1; 50], length(fill)]).await;
+        let opened = open_changed(folder.path(), &log, |bytes| bytes[ends[0] + 60] ^= 1);
+        let error = opened.expect_err("the record was acknowledged");
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
 }

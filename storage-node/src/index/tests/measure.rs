@@ -41,7 +41,7 @@ fn sums_of_a_million_registers() {
     let folder = tempfile::tempdir().unwrap();
     drop(bed(folder.path()));
     fill(folder.path(), REGISTERS);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (began, before) = (Instant::now(), cpu());
     let bed = bed(folder.path());
     eprintln!("opened and summed up: {:.2?}, {:.2} CPU s", began.elapsed(), cpu() - before);

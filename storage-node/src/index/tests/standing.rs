@@ -93,14 +93,16 @@ async fn the_floor_stands_under_every_promise_and_never_falls() {
 }
 
 #[tokio::test]
-async fn a_repair_is_merged_by_order_and_judged_by_nothing_else() {
+async fn a_repair_is_merged_by_order_and_judged_by_its_own_bound_alone() {
     let folder = tempfile::tempdir().unwrap();
     let bed = bed(folder.path());
     let fence = BucketFence { bucket: BUCKET, generation: 9, open: false };
     bed.index.fence(fence).await.unwrap();
     bed.clock.advance_ms(10 * FIRST_HAND_AGE_MS_MAX);
-    let old =
-        EntryWrite { commit_by_ms: 0, ..repair(write(&key("a"), stamp(5), object(1, extents(1)))) };
+    let old = repair(write(&key("a"), stamp(5), object(1, extents(1))));
+    let late = EntryWrite { commit_by_ms: bed.clock.now_ms() - 1, ..old.clone() };
+    assert_eq!(bed.index.write(late).await.unwrap(), WriteReply::OutOfTime);
+    let old = EntryWrite { commit_by_ms: bed.clock.now_ms(), ..old };
     assert_eq!(bed.index.write(old.clone()).await.unwrap(), WriteReply::Stored);
     assert_eq!(bed.index.write(old).await.unwrap(), WriteReply::Stored);
     let ahead = Stamp::at_ms(bed.clock.now_ms() + 2 * CLOCK_SKEW_MS_MAX);
@@ -139,4 +141,21 @@ async fn all_registers_page_in_their_order_with_bytes_and_promises() {
     let fence = BucketFence { bucket: BUCKET, generation: 9, open: true };
     bed.index.fence(fence).await.unwrap();
     assert_eq!(bed.index.fences(), [fence]);
+}
+
+#[tokio::test]
+async fn numbers_of_ring_changes_that_none_could_follow_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    bed.index.raise_term(Term(9)).await.unwrap();
+    bed.index.set_joined(4).await.unwrap();
+    for far in [u64::MAX, u64::MAX - 1, 10 + martlet_protocol::limits::RING_AHEAD_MAX] {
+        let refusal = bed.index.raise_term(Term(far)).await.unwrap_err();
+        assert_eq!(refusal.kind(), ErrorKind::Invalid);
+        assert_eq!(bed.index.set_joined(far).await.unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let standing = bed.index.standing();
+    assert_eq!((standing.term, standing.joined), (Term(9), 4));
+    bed.index.raise_term(Term(100_000)).await.unwrap();
+    bed.index.set_joined(50_000).await.unwrap();
 }

@@ -159,7 +159,7 @@ proptest! {
 
     #[test]
     fn sums_and_walks_are_those_of_the_reference(steps in steps()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let mut both = Both::new();
             for (at, step) in steps.into_iter().enumerate() {

@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, DeviceStatus, Presence, Want, WriteReply};
 use martlet_protocol::{ErrorKind, ExtentId, Term};
 use martlet_storage_node::{NodeOptions, StorageNode};
-use support::*;
 
 const REGISTERS: usize = 300;
 

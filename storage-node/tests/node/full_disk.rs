@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use martlet_protocol::ErrorKind;
 use martlet_protocol::backend::{Backend, DeviceHealth, WriteReply};
 use martlet_protocol::entry::Value;
-use support::*;
 
 const MIB: u64 = 1024 * 1024;
 

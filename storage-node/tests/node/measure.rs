@@ -4,12 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 #![allow(clippy::cast_precision_loss, reason = "figures to read")]
 
-mod support;
-
 use martlet_protocol::Term;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use bytes::Bytes;
 use futures::StreamExt;
 use martlet_protocol::backend::{Backend, ListRequest, ListStart, NewExtent, WriteReply};
@@ -18,7 +17,6 @@ use martlet_protocol::extent::{ExtentRole, Layout, Owner};
 use martlet_protocol::key::RegisterKind;
 use martlet_protocol::{ExtentId, PolicyId, Shard, WriteId};
 use martlet_storage_node::StorageNode;
-use support::*;
 
 const WRITERS: usize = 16;
 const TIME: Duration = Duration::from_secs(3);

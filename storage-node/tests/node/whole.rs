@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-mod support;
-
 use martlet_protocol::Term;
 use std::fs;
 
+use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
 use martlet_protocol::{DeviceId, ErrorKind, testing};
 use martlet_storage_node::{DeviceConfig, NodeOptions, StorageNode};
-use support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_is_a_backend() {
@@ -79,10 +77,10 @@ async fn a_newer_format_and_another_cluster_are_refused_in_words() {
     let error = StorageNode::open(vec![config(folder.path(), 0)], options).err().unwrap();
     assert!(error.to_string().contains("belongs to cluster"), "{error}");
     let path = folder.path().join("format.json");
-    let newer = fs::read_to_string(&path).unwrap().replace("\"version\": 1", "\"version\": 2");
+    let newer = fs::read_to_string(&path).unwrap().replace("\"version\": 2", "\"version\": 3");
     fs::write(&path, newer).unwrap();
     let error = open(folder.path(), 0).err().unwrap().to_string();
-    assert!(error.contains("has format 2"), "{error}");
+    assert!(error.contains("has format 3"), "{error}");
 }
 
 #[tokio::test]

@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-mod support;
-
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::*;
 use martlet_protocol::backend::{Backend, Want, WriteReply};
 use martlet_protocol::entry::Value;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{Stamp, WriteId};
 use martlet_storage_node::StorageNode;
-use support::*;
 
 const FOLDER: &str = "MARTLET_CRASH_FOLDER";
 const ROUNDS: u64 = 4;
@@ -63,7 +61,7 @@ fn say(name: &str, what: &str) {
 /// What a child said before it was killed, after so many lines.
 fn killed_after(child: &str, folder: &Path, wanted: usize) -> Vec<(String, String)> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", child, "--ignored", "--nocapture"])
+        .args(["--exact", &format!("crash::{child}"), "--ignored", "--nocapture"])
         .env(FOLDER, folder)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

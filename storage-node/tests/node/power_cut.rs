@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-mod support;
-
 use martlet_protocol::Term;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use martlet_protocol::backend::{Backend, DeviceHealth, Want, WriteReply};
 use martlet_protocol::entry::Value;
 use martlet_protocol::{Clock, Stamp, SystemClock};
 use martlet_storage_node::{NodeOptions, StorageNode};
-use support::*;
 
 const RESERVE: u64 = 1024 * 1024;
 const WRITERS: u64 = 8;

@@ -1,0 +1,44 @@
+//! How long clients wait is measured of requests for them, and told to background work alone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_protocol::backend::Want;
+use martlet_protocol::http::ClientOptions;
+use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::{Backend, Term};
+
+use crate::world::{DEVICE, Node, listener, listener_with, memory, register};
+
+/// A node whose reads take long, and whose sums take longer still.
+async fn slow() -> Node {
+    let choose = |call: &Call<'_>| match call.op {
+        Op::Read => Fault::Delay(Duration::from_millis(60)),
+        Op::Sums => Fault::Delay(Duration::from_millis(400)),
+        _ => Fault::None,
+    };
+    Node::start(Arc::new(FaultyBackend::new(memory(), choose))).await
+}
+
+#[tokio::test]
+async fn background_work_is_told_how_long_clients_wait_and_counts_for_nothing() {
+    let node = slow().await;
+    let (clients, told_clients) = listener(&node);
+    let options = ClientOptions { is_background: true, ..ClientOptions::default() };
+    let (workers, told_workers) = listener_with(&node, options);
+    let told = || told_workers.lock().last().unwrap().clients_wait.unwrap();
+    workers.sums(DEVICE, &[martlet_protocol::tree::Span::ALL]).await.unwrap();
+    assert_eq!(told(), Duration::ZERO, "no client waits, and work doesn't count");
+    let key = register();
+    let reads = (0..64).map(|_| clients.read(DEVICE, &key, Want::Entry, Term::ANY));
+    for read in futures::future::join_all(reads).await {
+        read.unwrap();
+    }
+    workers.hints(DEVICE, None, 1).await.unwrap();
+    assert!(told() > Duration::from_millis(40), "{:?}", told());
+    assert!(told_clients.lock().iter().all(|heard| heard.clients_wait.is_none()));
+    // What nobody waits for any more is soon forgotten.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    workers.hints(DEVICE, None, 1).await.unwrap();
+    assert_eq!(told(), Duration::ZERO);
+}

@@ -1,0 +1,270 @@
+//! The threads of a device: what may wait for its disk waits on one of them, so that a disk that hangs
+//! takes no thread from another.
+//!
+//! Threads are made as calls come, and end when they have been idle for a while. No call waits for
+//! another one of its pool.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use martlet_protocol::{Error, Result};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::sync::oneshot;
+
+use super::pulse::{Part, Pulse};
+
+/// Threads of a device at most: enough to keep any disk's queue full.
+pub(crate) const THREADS_MAX: usize = 32;
+/// Calls that wait for a thread at most. What each of them holds stays small together.
+pub(crate) const QUEUED_MAX: usize = 1024;
+/// Time after which a thread ends that has nothing to do.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads of one device. They end once this is dropped, after the calls that they were given.
+pub(crate) struct Pool(Arc<Inner>);
+
+struct Inner {
+    /// The device, for its threads and its sentences.
+    name: String,
+    pulse: Arc<Pulse>,
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+    closed: bool,
+}
+
+/// A call that has begun, or waits for a thread.
+pub(crate) struct Call<T>(oneshot::Receiver<Result<T>>);
+
+impl<T> Call<T> {
+    /// Waits for the end of the call, however long it takes.
+    pub(crate) async fn outcome(self) -> Result<T> {
+        self.0.await.unwrap_or_else(|_| Err(Error::internal("a blocking call ended early")))
+    }
+}
+
+impl Pool {
+    /// The pool of a device that is named `name` in sentences, and that is suspect once no call has
+    /// ended for `stall_after`.
+    pub(crate) fn new(name: String, stall_after: Duration) -> Self {
+        let pulse = Arc::new(Pulse::new(name.clone(), stall_after));
+        Self(Arc::new(Inner { name, pulse, state: Mutex::default(), arrived: Condvar::new() }))
+    }
+
+    /// The pulse of the device.
+    pub(crate) fn pulse(&self) -> &Arc<Pulse> {
+        &self.0.pulse
+    }
+
+    /// Runs what may wait for the disk. `Unavailable` at once if too many calls wait already, or if
+    /// all threads hang; and later, if the device hangs meanwhile: then the call goes on by itself.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.wait(self.start(work)).await
+    }
+
+    /// Waits for a call, unless the device hangs.
+    pub(crate) async fn wait<T>(&self, call: Call<T>) -> Result<T> {
+        self.0.pulse.wait(call.outcome()).await?
+    }
+
+    /// Begins what may wait for the disk, as [`Pool::run`] does, without waiting for its end. A call
+    /// that nobody waits for any more when its turn comes does not begin.
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Call<T> {
+        let (reply, outcome) = oneshot::channel();
+        let mut state = self.0.state.lock();
+        if let Err(refusal) = self.0.admit(&state) {
+            drop(state);
+            // It is received below.
+            let _ = reply.send(Err(refusal));
+            return Call(outcome);
+        }
+        state.queue.push_back(Box::new(move || {
+            if !reply.is_closed() {
+                // Whoever gave up needs no answer.
+                let _ = reply.send(work());
+            }
+        }));
+        let refused = Inner::staff(&self.0, &mut state);
+        drop(state);
+        drop(refused);
+        Call(outcome)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.0.state.lock().closed = true;
+        self.0.arrived.notify_all();
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.0.name).finish()
+    }
+}
+
+impl Inner {
+    fn admit(&self, state: &State) -> Result<()> {
+        if state.queue.len() >= QUEUED_MAX {
+            let name = &self.name;
+            return Err(Error::unavailable(format!("too many calls wait for device {name}")));
+        }
+        let busy = state.threads >= THREADS_MAX && state.idle == 0;
+        if busy { self.pulse.check(Part::Calls) } else { Ok(()) }
+    }
+
+    /// Sees to it that a thread takes the call that came last; returns it if there is none.
+    fn staff(inner: &Arc<Self>, state: &mut State) -> Option<Job> {
+        inner.arrived.notify_one();
+        if state.idle >= state.queue.len() || state.threads >= THREADS_MAX {
+            return None;
+        }
+        let own = inner.clone();
+        let thread = std::thread::Builder::new().name(format!("disk-{}", inner.name));
+        match thread.spawn(move || own.work()) {
+            Ok(_) => {
+                state.threads += 1;
+                None
+            }
+            // Those that there are come to it later.
+            Err(_) if state.threads > 0 => None,
+            Err(error) => {
+                tracing::error!(device = inner.name, %error, "no thread for a call of the disk");
+                state.queue.pop_back()
+            }
+        }
+    }
+
+    fn work(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.queue.pop_front() {
+                MutexGuard::unlocked(&mut state, || {
+                    let _beat = self.pulse.begin(Part::Calls);
+                    // Whoever waits for a call that panics hears that it ended early.
+                    let _ = catch_unwind(AssertUnwindSafe(job));
+                });
+                continue;
+            }
+            if state.closed {
+                break;
+            }
+            state.idle += 1;
+            let late = self.arrived.wait_for(&mut state, IDLE_MAX).timed_out();
+            state.idle -= 1;
+            if late && state.queue.is_empty() {
+                break;
+            }
+        }
+        state.threads -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Sender, channel};
+
+    use futures::FutureExt;
+    use martlet_protocol::ErrorKind;
+
+    use super::super::pulse::STALL_AFTER;
+    use super::*;
+
+    fn pool(stall_after: Duration) -> Pool {
+        Pool::new("d1".to_owned(), stall_after)
+    }
+
+    /// Calls that hang until what is returned beside them is dropped.
+    fn hang(pool: &Pool, calls: usize) -> (Vec<Call<()>>, Vec<Sender<()>>) {
+        let hung = (0..calls).map(|_| {
+            let (release, released) = channel::<()>();
+            let call = pool.start(move || {
+                let _ = released.recv();
+                Ok(())
+            });
+            (call, release)
+        });
+        hung.unzip()
+    }
+
+    #[tokio::test]
+    async fn threads_and_calls_that_wait_are_bounded() {
+        let pool = pool(STALL_AFTER);
+        let (mut calls, mut releases) = hang(&pool, THREADS_MAX);
+        while !pool.0.state.lock().queue.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let (waiting, more) = hang(&pool, QUEUED_MAX);
+        calls.extend(waiting);
+        releases.extend(more);
+        assert_eq!(pool.0.state.lock().threads, THREADS_MAX);
+        let error = pool.run(|| Ok(())).now_or_never().expect("it is refused at once").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        drop(releases);
+        for call in calls {
+            call.outcome().await.unwrap();
+        }
+        pool.run(|| Ok(())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn nothing_waits_for_threads_that_hang() {
+        let pool = pool(Duration::from_millis(20));
+        let (calls, releases) = hang(&pool, THREADS_MAX);
+        while pool.0.pulse.check(Part::Calls).is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let error = pool.run(|| Ok(())).now_or_never().expect("it is refused at once").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        drop(releases);
+        for call in calls {
+            call.outcome().await.unwrap();
+        }
+        pool.run(|| Ok(())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_call_that_nobody_waits_for_any_more_does_not_begin() {
+        let pool = pool(STALL_AFTER);
+        let (calls, releases) = hang(&pool, THREADS_MAX);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counted = |begun: &Arc<AtomicUsize>| {
+            let begun = begun.clone();
+            move || Ok(begun.fetch_add(1, Ordering::Relaxed))
+        };
+        drop(pool.start(counted(&begun)));
+        let kept = pool.start(counted(&begun));
+        drop((calls, releases));
+        assert_eq!(kept.outcome().await.unwrap(), 0, "it is the first that began");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_takes_no_thread_with_it() {
+        let pool = pool(STALL_AFTER);
+        for _ in 0..2 * THREADS_MAX {
+            let call = pool.run(|| -> Result<()> { panic!("this call was to panic") });
+            assert_eq!(call.await.unwrap_err().kind(), ErrorKind::Internal);
+        }
+        pool.run(|| Ok(())).await.unwrap();
+        assert!(pool.0.state.lock().threads <= THREADS_MAX);
+    }
+}

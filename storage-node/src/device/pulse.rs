@@ -1,0 +1,187 @@
+//! The pulse of a device: the time at which a call to its disk last ended.
+//!
+//! A disk that hangs returns no error. So each part of a device that calls the disk notes the begin and
+//! the end of its calls. A part in which calls run, and none ends for [`STALL_AFTER`], has no pulse: the
+//! device is suspect until one of them ends.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use martlet_protocol::{Error, Result};
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+/// Time without the end of a call after which a device is suspect. The sync of a busy disk takes
+/// seconds, and a kernel resets a disk that doesn't answer after 30.
+pub(crate) const STALL_AFTER: Duration = Duration::from_secs(40);
+
+/// A part of a device that calls the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The threads for reads, walks and files.
+    Calls,
+    /// The committer of the index.
+    Index,
+    /// The committer of packed extents.
+    Packed,
+    /// The thread that makes names durable.
+    Names,
+}
+
+const PARTS: usize = 4;
+
+/// The pulse of one device.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    device: String,
+    stall_after: Duration,
+    parts: [Mutex<Beats>; PARTS],
+    /// Whether it was logged that the device hangs.
+    logged: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Beats {
+    running: usize,
+    /// When a call last ended, or the first of those that run began.
+    last: Instant,
+}
+
+impl Pulse {
+    /// The pulse of a device that is idle, named in sentences as `device`.
+    pub(crate) fn new(device: String, stall_after: Duration) -> Self {
+        let idle = || Mutex::new(Beats { running: 0, last: Instant::now() });
+        Self {
+            device,
+            stall_after,
+            parts: std::array::from_fn(|_| idle()),
+            logged: AtomicBool::new(false),
+        }
+    }
+
+    /// Notes that a call begins; it ends when what is returned is dropped.
+    pub(crate) fn begin(self: &Arc<Self>, part: Part) -> Beat {
+        let mut beats = self.parts[part as usize].lock();
+        if beats.running == 0 {
+            beats.last = Instant::now();
+        }
+        beats.running += 1;
+        drop(beats);
+        Beat { pulse: self.clone(), part }
+    }
+
+    /// Why the device is suspect, if a part of it has no pulse.
+    pub(crate) fn stalled(&self) -> Option<String> {
+        let now = Instant::now();
+        let longest = self.parts.iter().filter_map(|part| self.stalled_for(part, now)).max();
+        let stalled = longest.map(silence);
+        if self.logged.swap(stalled.is_some(), Ordering::Relaxed) != stalled.is_some() {
+            let device = &self.device;
+            match &stalled {
+                Some(reason) => tracing::error!(device, reason, "the device hangs"),
+                None => tracing::warn!(device, "the device answers again"),
+            }
+        }
+        stalled
+    }
+
+    /// Waits for a call. `Unavailable` once it has taken as long as makes a device suspect, if the
+    /// device is; the call goes on all the same.
+    pub(crate) async fn wait<T>(&self, call: impl Future<Output = T>) -> Result<T> {
+        let mut call = pin!(call);
+        loop {
+            if let Ok(outcome) = timeout(self.stall_after, &mut call).await {
+                return Ok(outcome);
+            }
+            if let Some(reason) = self.stalled() {
+                return Err(self.suspect(&reason));
+            }
+        }
+    }
+
+    /// Refuses while a part has no pulse.
+    pub(crate) fn check(&self, part: Part) -> Result<()> {
+        match self.stalled_for(&self.parts[part as usize], Instant::now()) {
+            None => Ok(()),
+            Some(time) => Err(self.suspect(&silence(time))),
+        }
+    }
+
+    fn suspect(&self, reason: &str) -> Error {
+        Error::unavailable(format!("device {} is suspect: {reason}", self.device))
+    }
+
+    fn stalled_for(&self, part: &Mutex<Beats>, now: Instant) -> Option<Duration> {
+        let beats = part.lock();
+        let silent = now.saturating_duration_since(beats.last);
+        (beats.running > 0 && silent >= self.stall_after).then_some(silent)
+    }
+}
+
+fn silence(time: Duration) -> String {
+    format!("its disk has not answered for {} s", time.as_secs())
+}
+
+/// A call that runs.
+#[derive(Debug)]
+pub(crate) struct Beat {
+    pulse: Arc<Pulse>,
+    part: Part,
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        let mut beats = self.pulse.parts[self.part as usize].lock();
+        beats.running -= 1;
+        beats.last = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pulse: &Pulse, part: Part, seconds: u64) -> Option<Duration> {
+        let then = Instant::now() + Duration::from_secs(seconds);
+        pulse.stalled_for(&pulse.parts[part as usize], then)
+    }
+
+    #[test]
+    fn a_part_has_no_pulse_while_calls_run_and_none_ends() {
+        let pulse = Arc::new(Pulse::new("d1".to_owned(), STALL_AFTER));
+        assert_eq!(at(&pulse, Part::Index, 1000), None, "nothing runs");
+        let calls = [pulse.begin(Part::Index), pulse.begin(Part::Index)];
+        assert_eq!(at(&pulse, Part::Index, 39), None);
+        assert!(at(&pulse, Part::Index, 41).is_some());
+        assert_eq!(at(&pulse, Part::Calls, 41), None, "each part by itself");
+        drop(calls);
+        assert_eq!(at(&pulse, Part::Index, 1000), None, "all have ended");
+    }
+
+    #[test]
+    fn the_end_of_one_call_is_a_pulse_of_all() {
+        let pulse = Arc::new(Pulse::new("d1".to_owned(), Duration::ZERO));
+        let hung = pulse.begin(Part::Packed);
+        assert!(pulse.stalled().is_some_and(|why| why.contains("has not answered")));
+        let error = pulse.check(Part::Packed).unwrap_err();
+        assert_eq!(error.kind(), martlet_protocol::ErrorKind::Unavailable, "{error}");
+        assert!(pulse.check(Part::Calls).is_ok());
+        let before = pulse.parts[Part::Packed as usize].lock().last;
+        drop(pulse.begin(Part::Packed));
+        assert!(pulse.parts[Part::Packed as usize].lock().last > before);
+        drop(hung);
+        assert_eq!(pulse.stalled(), None);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_device_that_hangs() {
+        let pulse = Arc::new(Pulse::new("d1".to_owned(), Duration::from_millis(20)));
+        let slow = tokio::time::sleep(Duration::from_millis(100));
+        pulse.wait(slow).await.expect("it is slow, and nothing hangs");
+        let _hung = pulse.begin(Part::Names);
+        let error = pulse.wait(std::future::pending::<()>()).await.unwrap_err();
+        assert_eq!(error.kind(), martlet_protocol::ErrorKind::Unavailable, "{error}");
+    }
+}

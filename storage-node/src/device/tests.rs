@@ -1,0 +1,169 @@
+//! One thread attends a device at a time, and what its peers said last counts.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+
+use martlet_protocol::{Clock, ManualClock};
+use parking_lot::Condvar;
+use rustix::fs::{FlockOperation, flock};
+
+use super::*;
+use crate::device::pulse::STALL_AFTER;
+use crate::disk::PosixDisk;
+
+const DEVICE: DeviceId = DeviceId(3);
+const START_MS: u64 = 1_700_000_000_000;
+const MOMENT: Duration = Duration::from_millis(100);
+
+fn device(root: &Path, clock: Arc<dyn Clock>, introduced: bool) -> Arc<Device> {
+    let config = DeviceConfig { reserve: Reserve::Bytes(0), ..DeviceConfig::new(DEVICE, root) };
+    let shared = Shared {
+        clock,
+        caches: Caches::default(),
+        disk: Arc::new(PosixDisk),
+        cluster: None,
+        votes_when_new: false,
+        introduced,
+        tree_key: TreeKey::default(),
+        stall_after: STALL_AFTER,
+    };
+    Arc::new(Device::new(config, shared))
+}
+
+/// An opening that nobody made.
+fn another() -> Incarnation {
+    Incarnation { device: Uuid([7; 16]), generation: START_MS + 1, nonce: Uuid([8; 16]) }
+}
+
+#[test]
+fn a_device_that_somebody_had_open_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(START_MS));
+    let device = device(folder.path(), clock.clone(), false);
+    let other = fs::File::create(folder.path().join("lock")).unwrap();
+    flock(&other, FlockOperation::NonBlockingLockExclusive).unwrap();
+    device.open();
+    assert!(device.offline().unwrap().contains("in use"));
+    drop(other);
+    clock.advance_ms(TRY_EVERY_MS);
+    device.tend();
+    assert_eq!(device.offline(), None);
+}
+
+#[test]
+fn a_call_that_hangs_delays_the_return_of_a_device_and_does_not_end_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = device(folder.path(), Arc::new(ManualClock::at(START_MS)), false);
+    device.open();
+    let hung = device.online().unwrap();
+    hung.extents.give_up("it was to fail");
+    let tending = thread::spawn({
+        let device = device.clone();
+        move || device.tend()
+    });
+    while device.online().is_ok() {
+        thread::sleep(MOMENT / 10);
+    }
+    thread::sleep(MOMENT);
+    assert_eq!(device.offline(), None, "it waits for the call");
+    drop(hung);
+    tending.join().unwrap();
+    assert!(device.online().is_ok());
+    assert_eq!(device.metrics().reopened, 1);
+}
+
+#[tokio::test]
+async fn a_refusal_outlives_a_confirmation_that_hung() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = device(folder.path(), Arc::new(ManualClock::at(START_MS)), true);
+    device.open();
+    let opened = device.online().unwrap();
+    opened.index.set_voting(true).await.unwrap();
+    let current = device.opening().unwrap().current;
+    let hung = opened.changing.lock();
+    let confirming = thread::spawn({
+        let device = device.clone();
+        move || device.confirm(current)
+    });
+    thread::sleep(MOMENT);
+    let refusing = thread::spawn({
+        let device = device.clone();
+        move || device.refuse(another())
+    });
+    thread::sleep(MOMENT);
+    drop(hung);
+    // It is an error where the refusal was first.
+    let _ = confirming.join().unwrap();
+    refusing.join().unwrap().unwrap();
+    let standing = opened.index.standing();
+    assert!(standing.has_votes && !standing.voting, "{standing:?}");
+    assert_eq!(device.opening().unwrap().replaced_by, Some(another()));
+}
+
+/// A clock that keeps the thread that tends a device until it is let go.
+#[derive(Debug, Default)]
+struct Keeper {
+    keeps: Mutex<bool>,
+    has_one: AtomicU64,
+    changed: Condvar,
+}
+
+const KEPT: &str = "tending";
+
+impl Clock for Keeper {
+    fn now_ms(&self) -> u64 {
+        if thread::current().name() == Some(KEPT) {
+            let mut keeps = self.keeps.lock();
+            while *keeps {
+                self.has_one.store(1, Ordering::Release);
+                self.changed.wait(&mut keeps);
+            }
+        }
+        START_MS
+    }
+}
+
+#[tokio::test]
+async fn a_device_begins_anew_once_while_it_is_tended() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(Keeper::default());
+    let device = device(folder.path(), clock.clone(), true);
+    device.open();
+    device.online().unwrap().index.set_voting(true).await.unwrap();
+    device.confirm(device.opening().unwrap().current).unwrap();
+    device.refuse(another()).unwrap();
+    *clock.keeps.lock() = true;
+    let own = device.clone();
+    let tending = thread::Builder::new().name(KEPT.to_owned()).spawn(move || own.tend()).unwrap();
+    while clock.has_one.load(Ordering::Acquire) == 0 {
+        thread::sleep(MOMENT / 10);
+    }
+    let own = device.clone();
+    let beginning = thread::spawn(move || own.begin_anew(false));
+    thread::sleep(MOMENT);
+    assert!(device.online().is_ok(), "whoever tends the device has it to itself");
+    *clock.keeps.lock() = false;
+    clock.changed.notify_all();
+    tending.join().unwrap();
+    beginning.join().unwrap().unwrap();
+    assert!(device.online().is_ok());
+    assert_eq!(device.metrics().reopened, 1);
+    assert_eq!(fs::read_dir(folder.path().join("quarantine")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_device_that_was_closed_does_not_begin_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = device(folder.path(), Arc::new(ManualClock::at(START_MS)), true);
+    device.open();
+    device.refuse(another()).unwrap();
+    let attending = device.attending.lock();
+    let own = device.clone();
+    let beginning = thread::spawn(move || own.begin_anew(false));
+    thread::sleep(MOMENT);
+    drop(device.take_away());
+    drop(attending);
+    beginning.join().unwrap().unwrap_err();
+    assert!(device.offline().is_some());
+}

@@ -1,0 +1,165 @@
+//! The real disk, of which one folder hangs on request. For tests.
+//!
+//! While its gate is shut, a call for what lies in the folder waits there, as at a disk that does not
+//! answer. Reads that may not wait find nothing in memory then.
+
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use martlet_protocol::Result;
+use parking_lot::{Condvar, Mutex};
+
+use super::{Caching, Disk, DiskFile, PosixDisk, Space};
+
+/// A gate that lets everybody pass, or nobody while it is shut.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn shut(&self) {
+        *self.shut.lock() = true;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.shut.lock() = false;
+        self.opened.notify_all();
+    }
+
+    /// Waits until the gate is open.
+    pub(crate) fn pass(&self) {
+        let mut shut = self.shut.lock();
+        while *shut {
+            self.opened.wait(&mut shut);
+        }
+    }
+
+    fn is_shut(&self) -> bool {
+        *self.shut.lock()
+    }
+}
+
+/// The disk.
+#[derive(Clone, Debug)]
+pub(crate) struct GatedDisk {
+    folder: PathBuf,
+    gate: Arc<Gate>,
+}
+
+impl GatedDisk {
+    /// The real disk with a gate before what lies in `folder`.
+    pub(crate) fn new(folder: &Path, gate: Arc<Gate>) -> Self {
+        Self { folder: folder.to_path_buf(), gate }
+    }
+
+    fn pass(&self, path: &Path) {
+        if path.starts_with(&self.folder) {
+            self.gate.pass();
+        }
+    }
+
+    fn gated(&self, path: &Path, file: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        if !path.starts_with(&self.folder) {
+            return file;
+        }
+        Arc::new(GatedFile { file, gate: self.gate.clone() })
+    }
+}
+
+impl Disk for GatedDisk {
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        self.pass(path);
+        PosixDisk.create_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        self.pass(dir);
+        PosixDisk.list(dir)
+    }
+
+    fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>> {
+        self.pass(path);
+        Ok(self.gated(path, PosixDisk.create(path, caching)?))
+    }
+
+    fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>> {
+        self.pass(path);
+        Ok(self.gated(path, PosixDisk.open(path, caching)?))
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        self.pass(path);
+        PosixDisk.unlink(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.pass(from);
+        PosixDisk.rename(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.pass(dir);
+        PosixDisk.sync_dir(dir)
+    }
+
+    fn space(&self, path: &Path) -> Result<Space> {
+        self.pass(path);
+        PosixDisk.space(path)
+    }
+}
+
+/// A file behind the gate.
+#[derive(Debug)]
+struct GatedFile {
+    file: Arc<dyn DiskFile>,
+    gate: Arc<Gate>,
+}
+
+impl DiskFile for GatedFile {
+    fn length(&self) -> Result<u64> {
+        self.gate.pass();
+        self.file.length()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.gate.pass();
+        self.file.read_at(buffer, offset)
+    }
+
+    fn read_nowait(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        if self.gate.is_shut() { Ok(0) } else { self.file.read_nowait(buffer, offset) }
+    }
+
+    fn write_at(&self, slices: &[IoSlice<'_>], offset: u64) -> Result<()> {
+        self.gate.pass();
+        self.file.write_at(slices, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.gate.pass();
+        self.file.sync()
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        self.gate.pass();
+        self.file.allocate(offset, length)
+    }
+
+    fn truncate(&self, length: u64) -> Result<()> {
+        self.gate.pass();
+        self.file.truncate(length)
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> Result<()> {
+        self.gate.pass();
+        self.file.punch(offset, length)
+    }
+
+    fn drop_cached(&self, offset: u64, length: u64) -> Result<()> {
+        self.gate.pass();
+        self.file.drop_cached(offset, length)
+    }
+}

@@ -1,0 +1,214 @@
+//! Audits that go on from call to call: a thread for each, which keeps its snapshot while it waits.
+//!
+//! ```text
+//! call ── after ──▶ a session that stands there, or a new one ── its thread reads ──▶ a page
+//!                     └ kept for the next call while it stands in the middle of a run
+//! ```
+//!
+//! A caller that gives up leaves its page with the session, ready or not: the next call from the same
+//! place receives the page. A call never joins a session whose page another call awaits. A thread that
+//! nobody asks for long ends, and so do all when their index is closed.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use martlet_protocol::tree::BinKey;
+use martlet_protocol::{Error, Result};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::audit::{Found, is_within};
+
+/// Sessions of an index at a time: one for each who audits it, of whom there should be one.
+const SESSIONS_MAX: usize = 4;
+/// How long a thread waits for the next call.
+const IDLE_MAX: Duration = Duration::from_mins(5);
+
+type Answer<T> = oneshot::Sender<Result<T>>;
+type Page = oneshot::Receiver<Result<Found>>;
+
+/// The calls that a thread answers, one of which waits.
+#[derive(Debug)]
+pub(super) struct Calls<T> {
+    waiting: Answer<T>,
+    more: Receiver<Answer<T>>,
+}
+
+impl<T> Calls<T> {
+    /// Sends the call that waits its page; returns those that follow, or none once the session is gone.
+    pub(super) fn tell(self, page: Result<T>) -> Option<Later<T>> {
+        self.waiting.send(page).ok()?;
+        Some(Later(self.more))
+    }
+
+    /// Waits for the next call; none when nobody asks any more.
+    pub(super) fn next(later: Later<T>) -> Option<Self> {
+        let waiting = later.0.recv_timeout(IDLE_MAX).ok()?;
+        Some(Self { waiting, more: later.0 })
+    }
+}
+
+/// The calls that are still to come.
+#[derive(Debug)]
+pub(super) struct Later<T>(Receiver<Answer<T>>);
+
+/// An audit that may go on.
+struct Session {
+    /// Which of the index's sessions it is.
+    number: u64,
+    /// Where its next call asks from.
+    at: Option<BinKey>,
+    /// How often sums had been mended when its snapshot was taken.
+    mended: u64,
+    calls: Sender<Answer<Found>>,
+    page: PageState,
+}
+
+/// Progress of a session's current page.
+enum PageState {
+    /// No call has asked for the page.
+    Unasked,
+    /// A call waits for the page.
+    Awaited,
+    /// A caller gave up. The next call from the session's place receives the page.
+    Left(Page),
+}
+
+/// The sessions of an index.
+#[derive(Default)]
+pub(super) struct Sessions(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    sessions: Vec<Session>,
+    begun: u64,
+    mended: u64,
+}
+
+/// A call that waits for a page of a session, and leaves the page there when dropped.
+struct Call<'a> {
+    sessions: &'a Sessions,
+    number: u64,
+    mended: u64,
+    page: Option<Page>,
+}
+
+impl Call<'_> {
+    async fn page(&mut self) -> Result<Found> {
+        let page = match &mut self.page {
+            Some(page) => page.await,
+            None => return Err(Error::unavailable("an audit was given up")),
+        };
+        self.page = None;
+        page.unwrap_or_else(|_| Err(Error::unavailable("an audit was given up")))
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let Some(page) = self.page.take() else { return };
+        let mut kept = self.sessions.0.lock();
+        if let Some(session) = kept.numbered(self.number) {
+            session.page = PageState::Left(page);
+        }
+    }
+}
+
+impl Kept {
+    fn numbered(&mut self, number: u64) -> Option<&mut Session> {
+        self.sessions.iter_mut().find(|session| session.number == number)
+    }
+
+    /// Asks the session that stands at `after`, unless a call waits for its page already.
+    fn resume(&mut self, after: Option<BinKey>) -> Option<(u64, u64, Page)> {
+        let free = |it: &Session| it.at == after && !matches!(it.page, PageState::Awaited);
+        while let Some(at) = self.sessions.iter().position(free) {
+            let session = &mut self.sessions[at];
+            let page = match std::mem::replace(&mut session.page, PageState::Awaited) {
+                PageState::Left(page) => page,
+                PageState::Unasked | PageState::Awaited => {
+                    let (answer, page) = oneshot::channel();
+                    if session.calls.send(answer).is_err() {
+                        // Its thread has ended.
+                        self.sessions.remove(at);
+                        continue;
+                    }
+                    page
+                }
+            };
+            return Some((session.number, session.mended, page));
+        }
+        None
+    }
+}
+
+impl Sessions {
+    /// Asks the session that stands at `after` for a page, or one that `begin` makes of a thread.
+    pub(super) async fn page(
+        &self,
+        after: Option<BinKey>,
+        begin: impl Fn(Calls<Found>) -> Result<()>,
+    ) -> Result<Found> {
+        let mut call = self.ask(after, begin)?;
+        let page = call.page().await;
+        let mut found = self.stand(call.number, page)?;
+        if !found.mends.is_empty() && !self.may_mend(&call) {
+            // Another audit mended what this one read: a second time would spoil it.
+            found.mends.clear();
+            found.audited.corrupt.clear();
+        }
+        Ok(found)
+    }
+
+    fn ask(
+        &self,
+        after: Option<BinKey>,
+        begin: impl Fn(Calls<Found>) -> Result<()>,
+    ) -> Result<Call<'_>> {
+        let mut kept = self.0.lock();
+        if let Some((number, mended, page)) = kept.resume(after) {
+            return Ok(Call { sessions: self, number, mended, page: Some(page) });
+        }
+        let (waiting, page) = oneshot::channel();
+        let (calls, more) = channel();
+        begin(Calls { waiting, more })?;
+        kept.begun += 1;
+        let (number, mended) = (kept.begun, kept.mended);
+        if kept.sessions.len() >= SESSIONS_MAX {
+            kept.sessions.remove(0);
+        }
+        kept.sessions.push(Session { number, at: after, mended, calls, page: PageState::Awaited });
+        Ok(Call { sessions: self, number, mended, page: Some(page) })
+    }
+
+    /// Keeps a session where its page has ended, or lets go of one that is over.
+    fn stand(&self, number: u64, page: Result<Found>) -> Result<Found> {
+        let next = page.as_ref().ok().and_then(|found| found.audited.next);
+        let mut kept = self.0.lock();
+        if is_within(next) {
+            if let Some(session) = kept.numbered(number) {
+                session.at = next;
+                session.page = PageState::Unasked;
+            }
+        } else {
+            kept.sessions.retain(|session| session.number != number);
+        }
+        page
+    }
+
+    /// Returns true if no other session mended sums since this call's snapshot. Every other session is
+    /// too old from now on.
+    fn may_mend(&self, call: &Call<'_>) -> bool {
+        let mut kept = self.0.lock();
+        if kept.mended != call.mended {
+            return false;
+        }
+        kept.mended += 1;
+        let mended = kept.mended;
+        // What the session finds from now on is of other runs.
+        if let Some(session) = kept.numbered(call.number) {
+            session.mended = mended;
+        }
+        true
+    }
+}

@@ -1,0 +1,235 @@
+//! A thread for each device of a node: it opens the device, looks after it, and closes it.
+//!
+//! No device waits for another: they are opened side by side, [`OPENING_MAX`] at a time, and one that
+//! hangs keeps its own thread and nothing else.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use martlet_protocol::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+
+use super::Patience;
+use crate::device::Device;
+
+/// How often a device is looked after.
+const TEND_EVERY: Duration = Duration::from_millis(250);
+/// Devices that are opened at a time: recovery takes memory.
+const OPENING_MAX: usize = 8;
+/// How often a condition is looked at that nobody announces.
+const STEP: Duration = Duration::from_millis(5);
+
+/// The thread of one device.
+pub(super) struct Monitor {
+    device: Arc<Device>,
+    orders: Arc<Orders>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    patience: Duration,
+}
+
+/// What a monitor is to do next.
+#[derive(Default)]
+enum Order {
+    #[default]
+    Tend,
+    /// Close the device in good order, and end.
+    Close(SyncSender<Result<()>>),
+    /// Leave the device as it is, and end.
+    Leave,
+}
+
+#[derive(Default)]
+struct Orders {
+    next: Mutex<Order>,
+    changed: Condvar,
+}
+
+impl Orders {
+    fn give(&self, order: Order) {
+        *self.next.lock() = order;
+        self.changed.notify_all();
+    }
+
+    /// The order to carry out now, after a while if it is to tend.
+    fn take(&self) -> Order {
+        let mut next = self.next.lock();
+        if matches!(*next, Order::Tend) {
+            self.changed.wait_for(&mut next, TEND_EVERY);
+        }
+        std::mem::take(&mut *next)
+    }
+}
+
+/// Starts a monitor for each device. Returns once each device is open or has failed to, or once
+/// `patience.opening` has passed and one is open; the others join the node later. Blocks.
+pub(super) fn start(devices: &[Arc<Device>], patience: Patience) -> Result<Vec<Monitor>> {
+    let slots = Arc::new(Slots { free: Mutex::new(OPENING_MAX), given_back: Condvar::new() });
+    let (tried, outcomes) = channel();
+    let monitors = devices
+        .iter()
+        .map(|device| Monitor::start(device.clone(), &slots, tried.clone(), patience))
+        .collect::<Result<Vec<_>>>()?;
+    drop(tried);
+    let began = Instant::now();
+    let mut left = devices.len();
+    while left > 0 {
+        let time = patience.opening.saturating_sub(began.elapsed());
+        match outcomes.recv_timeout(time.max(STEP)) {
+            Ok(()) => left -= 1,
+            Err(RecvTimeoutError::Timeout) if !devices.iter().any(|it| it.online().is_ok()) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!(
+                    devices = left,
+                    "serving without devices that are still being opened"
+                );
+                break;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Ok(monitors)
+}
+
+/// Closes all devices side by side. Waits for `patience.closing` at most; returns the first error.
+/// Blocks.
+pub(super) fn close(monitors: &[Monitor]) -> Result<()> {
+    let closings: Vec<_> = monitors.iter().filter_map(Monitor::begin_close).collect();
+    let began = Instant::now();
+    let mut outcome = Ok(());
+    for closing in closings {
+        outcome = outcome.and(closing.wait(began));
+    }
+    outcome
+}
+
+impl Monitor {
+    fn start(
+        device: Arc<Device>,
+        slots: &Arc<Slots>,
+        tried: Sender<()>,
+        patience: Patience,
+    ) -> Result<Self> {
+        let orders = Arc::new(Orders::default());
+        // Opening an extent store may ask for the runtime that the node was opened in.
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let (own, given, slots) = (device.clone(), orders.clone(), slots.clone());
+        let attend = move || {
+            let _entered = runtime.as_ref().map(tokio::runtime::Handle::enter);
+            let slot = slots.take(patience.opening);
+            own.open();
+            drop(slot);
+            // Nobody may wait for it any more.
+            let _ = tried.send(());
+            drop(tried);
+            look_after(&own, &given);
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("monitor-{}", device.id()))
+            .spawn(attend)
+            .map_err(|error| Error::internal("no thread for a monitor").with_source(error))?;
+        let thread = Mutex::new(Some(thread));
+        Ok(Self { device, orders, thread, patience: patience.closing })
+    }
+
+    /// Lets the device be closed; none if it was before.
+    fn begin_close(&self) -> Option<Closing> {
+        let thread = self.thread.lock().take()?;
+        let (reply, outcome) = sync_channel(1);
+        self.orders.give(Order::Close(reply));
+        let (device, patience) = (self.device.id().to_string(), self.patience);
+        Some(Closing { device, outcome, thread, patience })
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.lock().take() else { return };
+        self.orders.give(Order::Leave);
+        let began = Instant::now();
+        // Whoever opens the device again finds it let go of, unless it hangs.
+        while !thread.is_finished() {
+            if began.elapsed() > self.patience {
+                tracing::error!(device = %self.device.id(), "the device hangs and is left alone");
+                return;
+            }
+            std::thread::park_timeout(STEP);
+        }
+    }
+}
+
+/// A device that is being closed.
+struct Closing {
+    device: String,
+    outcome: Receiver<Result<()>>,
+    thread: JoinHandle<()>,
+    patience: Duration,
+}
+
+impl Closing {
+    fn wait(self, began: Instant) -> Result<()> {
+        let Self { device, outcome, thread, patience } = self;
+        match outcome.recv_timeout(patience.saturating_sub(began.elapsed())) {
+            Ok(closed) => {
+                // After its answer nothing is left to go wrong.
+                let _ = thread.join();
+                closed
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = patience.as_secs();
+                Err(Error::unavailable(format!("device {device} did not close within {seconds} s")))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(Error::internal(format!("the monitor of device {device} panicked")))
+            }
+        }
+    }
+}
+
+fn look_after(device: &Device, orders: &Orders) {
+    loop {
+        match orders.take() {
+            Order::Tend => device.tend(),
+            Order::Close(reply) => {
+                // Whoever asked may have lost patience.
+                let _ = reply.send(device.close());
+                return;
+            }
+            Order::Leave => {
+                device.leave();
+                return;
+            }
+        }
+    }
+}
+
+/// How many devices may be opened now.
+struct Slots {
+    free: Mutex<usize>,
+    given_back: Condvar,
+}
+
+impl Slots {
+    /// Waits for a slot. After `patience` none is needed: those who have them may hang.
+    fn take(self: &Arc<Self>, patience: Duration) -> Option<Slot> {
+        let mut free = self.free.lock();
+        let began = Instant::now();
+        while *free == 0 {
+            if self.given_back.wait_until(&mut free, began + patience).timed_out() {
+                return None;
+            }
+        }
+        *free -= 1;
+        Some(Slot(self.clone()))
+    }
+}
+
+struct Slot(Arc<Slots>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        *self.0.free.lock() += 1;
+        self.0.given_back.notify_one();
+    }
+}

@@ -1,0 +1,12 @@
+//! A whole storage node on real files: crashes, power cuts, damage, full disks.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod crash;
+mod damage;
+mod full_disk;
+mod hung_disk;
+mod measure;
+mod openings;
+mod power_cut;
+mod support;
+mod whole;
