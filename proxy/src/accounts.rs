@@ -35,8 +35,8 @@ mod vault;
 
 pub use cache::{KeyCache, Known};
 pub use desk::{Accounts, Listed, NewKey, NewRole, NewUser, RoleChange};
-pub use holder::Holder;
 pub(crate) use holder::Owners;
+pub use holder::{AccountOf, Holder};
 pub use records::{Key, ROOT, Rate, Role, Tenant, User};
 pub use roles::{RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole};
 pub use usage::BucketUsage;

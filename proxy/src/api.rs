@@ -8,7 +8,7 @@ use martlet_protocol::entry::{
     Attributes, Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, ETag, Marks, Object, Part,
 };
 use martlet_protocol::extent::{ExtentLocation, ExtentRef};
-use martlet_protocol::{DeviceId, Settings, Stamp, UploadId, VersionId};
+use martlet_protocol::{DeviceId, Settings, Stamp, UploadId, Version, VersionId};
 
 use crate::error::Result;
 
@@ -102,6 +102,8 @@ pub struct Written {
     pub object: Object,
     /// Its place in the order of writes.
     pub stamp: Stamp,
+    /// Of a copy: the version that was copied, where the source's bucket has versions.
+    pub source_version: Option<Version>,
 }
 
 /// Which bytes of an object are wanted.
@@ -348,6 +350,8 @@ pub struct UploadInfo {
     pub marks: Marks,
     /// The checksum that was announced.
     pub checksum: Option<(ChecksumAlgorithm, ChecksumKind)>,
+    /// Bytes of the index that quotas count for it, without its parts.
+    pub index_bytes: u64,
 }
 
 /// A page of the parts of an upload.
@@ -420,4 +424,6 @@ pub struct WrittenPart {
     pub checksums: Vec<Checksum>,
     /// The checksum that its upload announced.
     pub announced: Option<(ChecksumAlgorithm, ChecksumKind)>,
+    /// Of a copy: the version that was copied, where the source's bucket has versions.
+    pub source_version: Option<Version>,
 }

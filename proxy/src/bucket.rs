@@ -10,6 +10,7 @@ mod cache;
 mod fence;
 mod lock;
 mod policy;
+mod replaced;
 mod settings;
 
 use std::sync::Arc;
@@ -21,11 +22,13 @@ use martlet_protocol::backend::{ListStart, RegisterView, Want};
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INDEX_SHARDS_DEFAULT, INDEX_SHARDS_MAX};
 use martlet_protocol::{BucketId, Given, Level, RegisterKey, WriteId};
+pub(crate) use replaced::again_if_replaced;
 use tokio::time::Instant;
 
 use crate::api::{NamedBucket, NewBucket};
 use crate::error::{Error, Result};
 use crate::index::{Intent, Landed, Proposal, Step};
+use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk};
 
@@ -94,12 +97,16 @@ impl Inner {
 
     /// After a replica refused a write as fenced: the bucket as it is now, if it is the same and
     /// takes writes of a later generation.
+    ///
+    /// # Errors
+    /// [`Error::BucketReplaced`] where another bucket has the name. The operation may be carried out
+    /// there from its beginning.
     pub(crate) async fn refreshed(&self, name: &str, before: &Bucket) -> Result<Arc<Bucket>> {
-        self.buckets.forget(name);
-        let bucket = self.open_bucket(name).await?;
-        if bucket.id != before.id {
-            return Err(Error::NoSuchBucket);
+        let mut bucket = self.bucket_after(name, Instant::now(), self.level(before)).await?;
+        if bucket.state == BucketState::Closing {
+            bucket = self.reopen(name, None).await?;
         }
+        replaced::check_same(before, &bucket)?;
         if bucket.generation <= before.generation {
             // Whoever opened it again did not come to tell enough of the replicas.
             self.fence(&bucket, true).await?;
@@ -115,7 +122,7 @@ impl Inner {
     /// Opens a closing bucket again: the one that `closing` closed, or one that has been closing
     /// for too long.
     async fn reopen(&self, name: &str, closing: Option<WriteId>) -> Result<Arc<Bucket>> {
-        let key = root(name);
+        let (key, since) = (root(name), Instant::now());
         let now_ms = self.stamps.now_ms();
         let mut opened = None;
         let mut evaluate = |view: &RegisterView| {
@@ -139,7 +146,7 @@ impl Inner {
         self.decide(self.root_intent(&key, WriteId::random()), &mut evaluate).await?;
         let bucket = Arc::new(opened.ok_or_else(busy)?);
         self.fence(&bucket, true).await?;
-        self.buckets.put(name, Instant::now(), bucket.clone(), Given::Quorum);
+        self.buckets.put(name, since, bucket.clone(), Given::Quorum);
         Ok(bucket)
     }
 
@@ -204,6 +211,7 @@ impl ObjectStore {
             consistency: Level::default(),
             settings: new.settings,
         };
+        let charge = Box::pin(inner.charge(&bucket, Asked::bucket(name, &bucket))).await?;
         let key = root(name);
         let intent = inner.root_intent(&key, WriteId::random());
         let mut evaluate = |view: &RegisterView| match bucket_of(view) {
@@ -213,7 +221,10 @@ impl ObjectStore {
         let landed = inner.decide(intent, &mut evaluate).await;
         inner.buckets.forget(name);
         match landed? {
-            Landed::At(_) => Ok(bucket),
+            Landed::At(_) => {
+                charge.written(inner.stamps.now_ms());
+                Ok(bucket)
+            }
             Landed::Kept(_) | Landed::Fenced => Err(busy()),
         }
     }

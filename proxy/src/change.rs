@@ -13,11 +13,12 @@ use martlet_protocol::{Version, VersionId, WriteId};
 use crate::api::{
     CopyObject, DeleteConditions, Deleted, Incoming, ObjectName, ReadConditions, Selection, Written,
 };
-use crate::bucket::busy;
+use crate::bucket::{again_if_replaced, busy};
 use crate::encryption::Whose;
 use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::put::{Site, object_of};
+use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore};
 use crate::versions::New;
 
@@ -33,30 +34,8 @@ impl ObjectStore {
         key: &str,
         conditions: impl Into<DeleteConditions>,
     ) -> Result<Deleted> {
-        let conditions = &conditions.into();
-        let inner = &self.inner();
-        let mut site = inner.site(bucket, key).await?;
-        let write_id = WriteId::random();
-        for _ in 0..2 {
-            let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
-            let intent = site.intent(write_id, commit_by_ms);
-            let (landed, version) = if site.bucket.versioning().state.keeps_versions() {
-                inner.put_marker(&site, intent, conditions).await?
-            } else if inner.needs_no_tombstone(&site, conditions).await? {
-                return Ok(Deleted { stamp: None, version: None, is_marker: false });
-            } else {
-                (inner.put_tombstone(intent, conditions).await?, None)
-            };
-            let (version, is_marker) = (version.map(Version::name), version.is_some());
-            match landed {
-                Landed::At(stamp) => return Ok(Deleted { stamp: Some(stamp), version, is_marker }),
-                Landed::Kept(_) => {
-                    return Ok(Deleted { stamp: None, version: None, is_marker: false });
-                }
-                Landed::Fenced => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
-            }
-        }
-        Err(busy())
+        let (inner, conditions) = (&self.inner(), &conditions.into());
+        again_if_replaced(|| inner.delete(bucket, key, conditions)).await
     }
 
     /// Deletes one version of an object for good, unless it is locked. One that isn't there is no
@@ -86,29 +65,8 @@ impl ObjectStore {
         conditions: &DeleteConditions,
     ) -> Result<Deleted> {
         let inner = &self.inner();
-        let gone = |stamp, is_marker| Deleted { stamp, version: Some(version), is_marker };
-        if matches!(version, VersionId::Numbered { .. })
-            && !inner.bucket_with_versions(bucket).await?.versioning().state.keeps_versions()
-        {
-            return Ok(gone(None, false));
-        }
-        let mut site = inner.site(bucket, key).await?;
-        let write_id = WriteId::random();
-        for _ in 0..2 {
-            let commit_by_ms = inner.stamps.now_ms() + COMMIT_WINDOW_MS;
-            let intent = site.intent(write_id, commit_by_ms);
-            let (landed, was_marker) = if site.bucket.versioning().state.keeps_versions() {
-                inner.remove_version(&site, intent, (version, bypass), conditions).await?
-            } else {
-                (inner.put_tombstone(intent, conditions).await?, false)
-            };
-            match landed {
-                Landed::At(stamp) => return Ok(gone(Some(stamp), was_marker)),
-                Landed::Kept(_) => return Ok(gone(None, false)),
-                Landed::Fenced => site.bucket = inner.refreshed(bucket, &site.bucket).await?,
-            }
-        }
-        Err(busy())
+        let what = (version, bypass);
+        again_if_replaced(|| inner.delete_version(bucket, key, what, conditions)).await
     }
 
     /// Gives an object other tags. Its bytes stay where they are: the entry is a new write, and the
@@ -184,8 +142,9 @@ impl ObjectStore {
         attributes.marks = copy.marks;
         attributes.storage_class = copy.storage_class;
         let written = inner.put_at(site, key, body, attributes, &copy.conditions).await;
+        let written = written.map(|it| Written { source_version: source.version, ..it });
         written.map_err(|error| match error {
-            Error::BadDigest | Error::BadChecksum(_) | Error::Body(_) => {
+            Error::BadDigest { .. } | Error::BadChecksum(_) | Error::Body(_) => {
                 martlet_protocol::Error::corrupt("the source of the copy is not what was written")
                     .into()
             }
@@ -195,6 +154,93 @@ impl ObjectStore {
 }
 
 impl Inner {
+    async fn delete(
+        &self,
+        bucket: &str,
+        key: &str,
+        conditions: &DeleteConditions,
+    ) -> Result<Deleted> {
+        let mut site = self.site(bucket, key).await?;
+        let write_id = WriteId::random();
+        for _ in 0..2 {
+            let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+            let intent = site.intent(write_id, commit_by_ms);
+            let (landed, version) = if site.bucket.versioning().state.keeps_versions() {
+                let charge = Box::pin(self.charge(&site.bucket, Asked::marker(key))).await?;
+                let put = self.put_marker(&site, intent, conditions).await;
+                let put = self.or_replaced(&site, put).await?;
+                if let Landed::At(_) = put.0 {
+                    charge.written(self.stamps.now_ms());
+                }
+                put
+            } else if self.needs_no_tombstone(&site, conditions).await? {
+                self.check_site(&site).await?;
+                return Ok(Deleted { stamp: None, version: None, is_marker: false });
+            } else {
+                let put = self.put_tombstone(intent, conditions).await;
+                (self.or_replaced(&site, put).await?, None)
+            };
+            let (version, is_marker) = (version.map(Version::name), version.is_some());
+            match landed {
+                Landed::At(stamp) => return Ok(Deleted { stamp: Some(stamp), version, is_marker }),
+                Landed::Kept(_) => {
+                    self.check_site(&site).await?;
+                    return Ok(Deleted { stamp: None, version: None, is_marker: false });
+                }
+                Landed::Fenced => site.bucket = self.refreshed(bucket, &site.bucket).await?,
+            }
+        }
+        Err(busy())
+    }
+
+    async fn delete_version(
+        &self,
+        bucket: &str,
+        key: &str,
+        (version, bypass): (VersionId, Bypass),
+        conditions: &DeleteConditions,
+    ) -> Result<Deleted> {
+        let gone = |stamp, is_marker| Deleted { stamp, version: Some(version), is_marker };
+        if matches!(version, VersionId::Numbered { .. })
+            && !self.bucket_with_versions(bucket).await?.versioning().state.keeps_versions()
+        {
+            return Ok(gone(None, false));
+        }
+        let mut site = self.site(bucket, key).await?;
+        let write_id = WriteId::random();
+        for _ in 0..2 {
+            let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+            let intent = site.intent(write_id, commit_by_ms);
+            let (landed, was_marker) = if site.bucket.versioning().state.keeps_versions() {
+                let what = (version, bypass);
+                let removed = self.remove_version(&site, intent, what, conditions).await;
+                self.or_replaced(&site, removed).await?
+            } else {
+                let put = self.put_tombstone(intent, conditions).await;
+                (self.or_replaced(&site, put).await?, false)
+            };
+            match landed {
+                Landed::At(stamp) => return Ok(gone(Some(stamp), was_marker)),
+                Landed::Kept(_) => {
+                    self.check_site(&site).await?;
+                    return Ok(gone(None, false));
+                }
+                Landed::Fenced => site.bucket = self.refreshed(bucket, &site.bucket).await?,
+            }
+        }
+        Err(busy())
+    }
+
+    /// What came of a removal, unless one whose condition found nothing went by a bucket that was
+    /// replaced.
+    async fn or_replaced<T>(&self, site: &Site<'_>, outcome: Result<T, Failed>) -> Result<T> {
+        let is_condition = |failed: &Failed| matches!(failed.error, Error::PreconditionFailed(_));
+        if outcome.as_ref().is_err_and(is_condition) {
+            self.check_site(site).await?;
+        }
+        Ok(outcome?)
+    }
+
     /// Whether a key that isn't there needs no tombstone. With more replicas there may be one that is
     /// out and has it, or a hint that was not delivered yet.
     async fn needs_no_tombstone(
@@ -217,6 +263,10 @@ impl Inner {
         if conditions.is_empty() {
             return self.write(intent, &Value::Tombstone, None, false).await;
         }
+        if let Some(view) = self.absence(intent.key).await {
+            conditions.check(None).map_err(Failed::clean)?;
+            return Ok(Landed::Kept(view));
+        }
         let mut evaluate = |view: &RegisterView| {
             conditions.check(view.entry.as_ref().map(|entry| &entry.value))?;
             Ok(match object_of(view) {
@@ -235,6 +285,12 @@ impl Inner {
         intent: Intent<'_>,
         conditions: &DeleteConditions,
     ) -> Result<(Landed, Option<Version>), Failed> {
+        if !conditions.is_empty()
+            && let Some(view) = self.absence(intent.key).await
+        {
+            conditions.check(None).map_err(Failed::clean)?;
+            return Ok((Landed::Kept(view), None));
+        }
         let modified_ms = self.stamps.now_ms();
         let value = &Value::DeleteMarker(Box::new(DeleteMarker { modified_ms, version: None }));
         let mut check = |view: &RegisterView| {
@@ -247,25 +303,26 @@ impl Inner {
         appended.map_err(|it| if is_plain { it } else { it.of_conditions() })
     }
 
-    /// Selected bytes of an object as a body of its own.
+    /// Selected bytes of an object as a body of its own, and which version they are of.
     pub(crate) async fn source_of(
         self: &Arc<Self>,
         (bucket, source): (&str, ObjectName<'_>),
         conditions: &ReadConditions,
         selection: Selection,
-    ) -> Result<Incoming> {
+    ) -> Result<(Incoming, Option<Version>)> {
         let found = self.find(bucket, source, Want::EntryAndInline).await.map_err(no_source)?;
         let secret = self.unlock(found.locked.as_ref(), Whose::Source)?;
         conditions.check_source(&found.object)?;
         let selected = self.select(&found.object, selection).await?;
         let size = selected.range.end - selected.range.start;
-        Ok(Incoming {
+        let incoming = Incoming {
             bytes: self.open(&found, selected.range, secret).await?,
             size: Some(size),
             md5: None,
             compute: Vec::new(),
             expected: Box::new(|| Ok(Vec::new())),
-        })
+        };
+        Ok((incoming, found.object.version))
     }
 }
 

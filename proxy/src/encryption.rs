@@ -4,7 +4,8 @@
 //! customer's key ─┐
 //!                 ├─ wraps ─▶ data key ──▶ key of a segment ──▶ AES-256-GCM, chunk by chunk
 //! master key ─────┘           one for      an object put at
-//!                             an object    once, or a part
+//!                             an object    once, or a part of
+//!                                          this number
 //! ```
 //!
 //! * [`layout`]: where the chunks of a segment lie, and which of them are under a range. Pure.
@@ -22,7 +23,8 @@
 //! * No nonce is used twice under a key: a data key is drawn for each object, each part draws a salt that
 //!   its key is made with, and a chunk's nonce is its number.
 //! * Of a chunk nobody sees a byte before its tag was checked. Its nonce says which one it is and whether
-//!   it is the last, so that a segment can't be cut or its chunks be exchanged unnoticed.
+//!   it is the last, so that a segment can't be cut or its chunks be exchanged unnoticed; nor can parts of
+//!   different numbers be exchanged, whose keys differ.
 //! * Keys are never printed, and those of customers never kept: that one is right is seen by what it
 //!   unwraps.
 
@@ -35,7 +37,7 @@ mod rewrap;
 mod sealing;
 
 pub use keys::CustomerKey;
-pub(crate) use keys::{Locked, Secret};
+pub(crate) use keys::{Locked, Secret, choose_parts};
 pub(crate) use layout::{Segment, stored_pieces};
 pub use requests::{Encrypted, Keys};
 pub(crate) use requests::{Told, Whose};

@@ -17,6 +17,9 @@ pub enum Error {
         /// Who made it.
         owner: String,
     },
+    /// The bucket was deleted and made again while the request was under way: try again.
+    #[error("the bucket was deleted and made again")]
+    BucketReplaced,
     /// The bucket still holds objects or uploads.
     #[error("the bucket is not empty")]
     BucketNotEmpty,
@@ -55,8 +58,13 @@ pub enum Error {
         size: u64,
     },
     /// A part number outside the object or upload.
-    #[error("there is no part {0}")]
-    InvalidPartNumber(u32),
+    #[error("there is no part {number}")]
+    InvalidPartNumber {
+        /// The number asked for.
+        number: u32,
+        /// How many parts there are.
+        parts: usize,
+    },
     /// A part that Complete names is missing, or its ETag or checksum is another.
     #[error("part {0} is missing or differs")]
     InvalidPart(u32),
@@ -83,10 +91,23 @@ pub enum Error {
     },
     /// The body's MD5 is not the one that was given.
     #[error("the Content-MD5 does not match the body")]
-    BadDigest,
+    BadDigest {
+        /// The one that was given.
+        given: [u8; 16],
+        /// The one that the body has.
+        computed: [u8; 16],
+    },
     /// A checksum of the body is not the one that was given.
     #[error("the checksum {0:?} does not match")]
     BadChecksum(martlet_protocol::entry::ChecksumAlgorithm),
+    /// A part that Complete names has not the checksum that it names with it.
+    #[error("the checksum {algorithm:?} of part {number} does not match")]
+    BadPartChecksum {
+        /// Its number.
+        number: u32,
+        /// The algorithm of the checksum.
+        algorithm: martlet_protocol::entry::ChecksumAlgorithm,
+    },
     /// The request contradicts itself or the object that it speaks of.
     #[error("{0}")]
     InvalidRequest(String),

@@ -55,6 +55,8 @@ pub(crate) struct Extents {
     pub(crate) laggards: Arc<Semaphore>,
     /// Bytes of fragments that may be kept for another device, beyond what all writes may hold.
     pub(crate) kept: Arc<Semaphore>,
+    /// The same of copies: clients that stall leave them lying.
+    pub(crate) kept_copies: Arc<Semaphore>,
     /// Whose turn it is to add up parity.
     pub(crate) admission: Admission,
     pub(crate) codecs: Codecs,
@@ -72,6 +74,9 @@ impl Extents {
             health: Health::default(),
             laggards: Arc::new(Semaphore::new(share)),
             kept: Arc::new(Semaphore::new(share)),
+            kept_copies: Arc::new(Semaphore::new(
+                share.saturating_mul(2).min(Semaphore::MAX_PERMITS),
+            )),
             admission: Admission::new(buffer_bytes_max),
             codecs: Codecs::default(),
             recoveries: Arc::new(Semaphore::new(share)),

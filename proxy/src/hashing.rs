@@ -50,6 +50,11 @@ impl Hashing {
         self.waiting.push(bytes);
     }
 
+    /// Returns true when bytes wait for a thread.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Puts a thread to work if enough is waiting, and waits for it if too much is.
     pub(crate) async fn keep_up(&mut self) -> Result<()> {
         if self.waiting_cost < BATCH_COST_MIN {

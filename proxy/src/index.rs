@@ -180,6 +180,23 @@ impl Inner {
         Duration::from_millis(self.options.index_hedge_ms)
     }
 
+    /// How long an operation on a register may go on trying, its turn included.
+    pub(crate) fn operation_time(&self) -> Duration {
+        Duration::from_millis(self.options.index_operation_ms)
+    }
+
+    /// Until when an operation that begins now waits for its turn: half of its time is left for what
+    /// it is to do then.
+    pub(crate) fn turn_deadline(&self) -> Instant {
+        Instant::now() + self.operation_time() / 2
+    }
+
+    /// The same of one that ends an upload. It waits for nobody but others who end that upload, which
+    /// takes them several operations.
+    pub(crate) fn upload_turn_deadline(&self) -> Instant {
+        Instant::now() + self.operation_time() * 2
+    }
+
     /// Tells all who decide, and waits until a quorum has the write, or until it can be told that
     /// this takes too long. Those who are slower get it behind the reply.
     async fn tell<'p>(&self, place: &'p Place, write: &EntryWrite) -> Verdicts<'p> {

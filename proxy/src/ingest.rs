@@ -8,6 +8,7 @@
 mod outflow;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -15,6 +16,7 @@ use martlet_protocol::entry::Checksum;
 use martlet_protocol::extent::{ExtentRef, ExtentRole};
 use martlet_protocol::limits::PUT_BYTES_MAX;
 use martlet_protocol::{BucketId, ErrorKind, PolicyId, UploadId, WriteId};
+use tokio::time::timeout;
 
 use crate::api::Incoming;
 use crate::encryption::{Sealing, Secret};
@@ -23,6 +25,10 @@ use crate::hashing::Hashing;
 use crate::ingest::outflow::Outflow;
 use crate::store::Inner;
 use crate::unclaimed::Unclaimed;
+
+/// How long a client is waited for before what it has sent is hashed, however little that is: clients that
+/// stall leave nothing lying there.
+const HASH_AFTER: Duration = Duration::from_millis(100);
 
 /// Whose bytes come in, and where they go.
 #[derive(Clone, Copy)]
@@ -155,9 +161,20 @@ impl Source {
         self.announced.map(|bytes| sealing.map_or(bytes, |sealing| sealing.stored(bytes)))
     }
 
+    /// What comes next. Where the client keeps one waiting, nothing waits to be hashed.
+    async fn come(&mut self) -> Result<Option<martlet_protocol::Result<Bytes>>> {
+        if self.hashing.is_behind() {
+            match timeout(HASH_AFTER, self.bytes.next()).await {
+                Ok(next) => return Ok(next),
+                Err(_) => self.hashing.catch_up().await?,
+            }
+        }
+        Ok(self.bytes.next().await)
+    }
+
     /// The next chunk that isn't empty, as it comes in.
     async fn arrive(&mut self) -> Result<Option<Bytes>> {
-        while let Some(chunk) = self.bytes.next().await {
+        while let Some(chunk) = self.come().await? {
             let chunk = chunk.map_err(body_error)?;
             self.arrived += chunk.len() as u64;
             if self.arrived > self.announced.unwrap_or(PUT_BYTES_MAX) {
@@ -207,4 +224,31 @@ fn gather(mut pieces: Vec<Bytes>) -> Bytes {
         whole.extend_from_slice(piece);
     }
     whole.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stalls_leaves_nothing_to_be_hashed() {
+        let sent = Bytes::from(vec![7; 100_000]);
+        let stalls = futures::stream::iter([Ok(sent.clone())]).chain(futures::stream::pending());
+        let mut source = Source {
+            bytes: stalls.boxed(),
+            announced: None,
+            hashing: Hashing::new(&[], Arc::new(tokio::sync::Semaphore::new(1))),
+            arrived: 0,
+            sealing: None,
+        };
+        let chunk = source.next().await.unwrap().unwrap();
+        source.passed_on(&chunk);
+        drop(chunk);
+        assert!(source.hashing.is_behind() && !sent.is_unique());
+        timeout(Duration::from_secs(1), source.next()).await.unwrap_err();
+        assert!(!source.hashing.is_behind());
+        let mut digests = crate::digest::Digests::new(&[]);
+        digests.update(&sent);
+        assert_eq!(source.hashing.finish().await.unwrap().md5, digests.finish().md5);
+    }
 }

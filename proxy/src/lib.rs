@@ -70,13 +70,14 @@ mod versions;
 mod walk;
 
 pub use accounts::{
-    Accounts, BucketUsage, Holder, Key, KeyCache, Known, Listed, MasterKey, NewKey, NewRole,
-    NewUser, ROOT, Rate, Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT, SessionRole,
-    Tenant, User, Vault,
+    AccountOf, Accounts, BucketUsage, Holder, Key, KeyCache, Known, Listed, MasterKey, NewKey,
+    NewRole, NewUser, ROOT, Rate, Role, RoleChange, RoleOf, SESSION_S, SESSION_S_DEFAULT,
+    SessionRole, Tenant, User, Vault,
 };
 pub use api::*;
 pub use bucket::lock_from_the_beginning;
 pub use cluster::Cluster;
+pub use digest::checksum_of;
 pub use encryption::{CustomerKey, Encrypted, Keys, Rewrapped};
 pub use error::{Error, Result};
 pub use guard::Guard;

@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use martlet_protocol::entry::Bucket;
 use martlet_protocol::lifecycle::{Carried, Lifecycle, ObjectExpiry, Stretch};
-use martlet_protocol::{Level, Setting, Stamp, VersionId};
+use martlet_protocol::{Level, Setting, Stamp, UploadId, VersionId};
 
 #[cfg(test)]
 pub(crate) use self::deed::Doomed;
@@ -80,12 +80,32 @@ impl ObjectExpiry for WitnessedExpiry {
     async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<Carried> {
         self.store.carry_out_before(stretch, Some(&*self.witness)).await
     }
+
+    async fn finish_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+    ) -> martlet_protocol::Result<bool> {
+        self.store.finish_upload(bucket, key, upload).await
+    }
 }
 
 #[async_trait]
 impl ObjectExpiry for ObjectStore {
     async fn carry_out(&self, stretch: &Stretch) -> martlet_protocol::Result<Carried> {
         self.carry_out_before(stretch, None).await
+    }
+
+    async fn finish_upload(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+    ) -> martlet_protocol::Result<bool> {
+        let session = self.session(STRICT);
+        let finished = Box::pin(session.inner().finish_upload(bucket, key, upload)).await;
+        finished.map_err(of_backend)
     }
 }
 
@@ -97,10 +117,14 @@ impl ObjectStore {
     ) -> martlet_protocol::Result<Carried> {
         let session = self.session(STRICT);
         let carried = Box::pin(session.inner().carry_out(stretch, witness)).await;
-        carried.map_err(|error| match error {
-            Error::Backend(error) => error,
-            error => martlet_protocol::Error::unavailable(error.to_string()),
-        })
+        carried.map_err(of_backend)
+    }
+}
+
+fn of_backend(error: Error) -> martlet_protocol::Error {
+    match error {
+        Error::Backend(error) => error,
+        error => martlet_protocol::Error::unavailable(error.to_string()),
     }
 }
 

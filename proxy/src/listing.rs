@@ -3,12 +3,14 @@
 use bytes::Bytes;
 use martlet_protocol::RegisterKind;
 use martlet_protocol::backend::ListStart;
-use martlet_protocol::entry::Value;
+use martlet_protocol::entry::{Bucket, Value};
+use tokio::time::Instant;
 
 use crate::api::{ListObjects, ObjectPage};
+use crate::bucket::again_if_replaced;
 use crate::error::Result;
 use crate::merge::successor;
-use crate::store::ObjectStore;
+use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk, text};
 
 /// Entries that one call looks at before it hands back what it has: a run of tombstones may be long.
@@ -43,20 +45,34 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
     pub async fn list(&self, bucket: &str, list: ListObjects) -> Result<ObjectPage> {
-        let inner = self.inner();
-        let bucket = inner.bucket(bucket).await?;
+        let (inner, list) = (&self.inner(), &list);
+        again_if_replaced(|| async move {
+            let began = Instant::now();
+            let known = inner.bucket(bucket).await?;
+            let page = inner.list(&known, list).await?;
+            if page.objects.is_empty() && page.prefixes.is_empty() {
+                inner.check_not_replaced(bucket, &known, began).await?;
+            }
+            Ok(page)
+        })
+        .await
+    }
+}
+
+impl Inner {
+    async fn list(&self, bucket: &Bucket, list: &ListObjects) -> Result<ObjectPage> {
         let mut page = ObjectPage::default();
         if list.limit == 0 {
             return Ok(page);
         }
         let (prefix, delimiter) =
             (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
-        let mut paths = Paths::all(&bucket, RegisterKind::Object).below(prefix);
+        let mut paths = Paths::all(bucket, RegisterKind::Object).below(prefix);
         paths.fold = Some(Bytes::copy_from_slice(delimiter)).filter(|fold| !fold.is_empty());
         let expected = list.limit.saturating_add(1);
         let mut walk =
-            Walk::new(&inner, &paths, start(&list, delimiter), expected, inner.level(&bucket))?;
-        walk.honour(inner.ask.read_after);
+            Walk::new(self, &paths, start(list, delimiter), expected, self.level(bucket))?;
+        walk.honour(self.ask.read_after);
         while let Some((name, entry)) = walk.next().await? {
             let fold = folded(&name, prefix, delimiter).map(|fold| name.slice_ref(fold));
             let Value::Object(object) = entry.value else {

@@ -25,12 +25,15 @@ use martlet_protocol::entry::{
     Value,
 };
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::usage::Usage;
 use martlet_protocol::{Level, RegisterKey, UploadId, WriteId};
+use tokio::time::Instant;
 
 use crate::api::{NewUpload, UploadInfo};
-use crate::bucket::busy;
+use crate::bucket::{again_if_replaced, busy};
 use crate::error::{Error, Result};
 use crate::index::{Intent, Landed, Proposal, Step};
+use crate::quota::Asked;
 use crate::store::{Inner, ObjectStore, check_key};
 
 /// An upload that was found.
@@ -42,6 +45,8 @@ pub(crate) struct Place<'a> {
     key: RegisterKey,
     /// The level that was asked for, if any was.
     asked: Option<Level>,
+    /// The operation at the place began no later.
+    began: Instant,
 }
 
 impl Place<'_> {
@@ -74,7 +79,9 @@ fn upload_of(view: &RegisterView) -> Option<&Upload> {
 }
 
 fn info(upload: Upload) -> UploadInfo {
+    let index_bytes = Usage::of_attributes(&upload.key, &upload.attributes).index;
     UploadInfo {
+        index_bytes,
         key: upload.key,
         id: upload.id,
         initiated_ms: upload.initiated_ms,
@@ -91,14 +98,13 @@ fn attributes_of(upload: &Upload) -> Attributes {
     attributes
 }
 
-/// CRCs of parts can be joined to that of the whole, SHAs can't; CRC64NVME is only ever of the whole.
+/// CRCs of parts can be joined to that of the whole, hashes can't; CRC64NVME is only ever of the whole.
 fn check_kind(checksum: Option<(ChecksumAlgorithm, ChecksumKind)>) -> Result<()> {
-    use ChecksumAlgorithm::{Crc64Nvme, Sha1, Sha256};
     match checksum {
-        Some((algorithm @ (Sha1 | Sha256), ChecksumKind::FullObject)) => Err(
+        Some((algorithm, ChecksumKind::FullObject)) if !algorithm.is_joinable() => Err(
             Error::InvalidRequest(format!("{algorithm:?} of parts can't cover the full object")),
         ),
-        Some((Crc64Nvme, ChecksumKind::Composite)) => {
+        Some((ChecksumAlgorithm::Crc64Nvme, ChecksumKind::Composite)) => {
             Err(Error::InvalidRequest("CRC64NVME covers the full object only".into()))
         }
         _ => Ok(()),
@@ -115,21 +121,27 @@ fn new_id(now_ms: u64) -> UploadId {
 impl Inner {
     async fn place<'a>(&self, name: &'a str, key: &'a str, id: UploadId) -> Result<Place<'a>> {
         check_key(key)?;
+        let began = Instant::now();
         let bucket = self.open_bucket(name).await?;
         let register = RegisterKey::upload(bucket.id, bucket.index_shards, key, id);
-        Ok(Place { name, object_key: key, id, bucket, key: register, asked: self.ask.level })
+        let asked = self.ask.level;
+        Ok(Place { name, object_key: key, id, bucket, key: register, asked, began })
     }
 
     async fn upload(&self, place: &Place<'_>) -> Result<Upload> {
         let view = self.read(&place.key, Want::Entry, place.level()).await?;
-        upload_of(&view).cloned().ok_or(Error::NoSuchUpload)
+        if let Some(upload) = upload_of(&view) {
+            return Ok(upload.clone());
+        }
+        self.check_not_replaced(place.name, &place.bucket, place.began).await?;
+        Err(Error::NoSuchUpload)
     }
 
     /// An upload that takes parts. One that was being completed is driven to its end first.
     async fn open_upload(self: &Arc<Self>, place: &Place<'_>) -> Result<Upload> {
         let mut upload = self.upload(place).await?;
         if matches!(upload.state, UploadState::Completing { .. }) {
-            let _turn = self.uploads.lock(&place.key).await;
+            let _turn = self.uploads.wait(&place.key, self.upload_turn_deadline()).await;
             upload = self.upload(place).await?;
             if matches!(upload.state, UploadState::Completing { .. }) {
                 Box::pin(self.drive(place, &upload, Driver::Another)).await?;
@@ -213,31 +225,8 @@ impl ObjectStore {
         new: NewUpload,
     ) -> Result<UploadInfo> {
         check_kind(new.checksum)?;
-        let inner = &self.inner();
-        inner.check_new_lock(bucket, &new.attributes.marks).await?;
-        let now_ms = inner.stamps.now_ms();
-        let mut place = inner.place(bucket, key, new_id(now_ms)).await?;
-        let mut attributes = new.attributes;
-        inner.encrypt_new(&place.bucket, key, &mut attributes, true)?;
-        let upload = Upload {
-            key: key.to_owned(),
-            id: place.id,
-            initiated_ms: now_ms,
-            policy: inner.policy_of(&place.bucket, &attributes)?,
-            attributes,
-            checksum: new.checksum,
-            state: UploadState::Open,
-        };
-        let value = Value::Upload(Box::new(upload.clone()));
-        let write_id = WriteId::random();
-        for _ in 0..2 {
-            let intent = place.intent(write_id, now_ms + COMMIT_WINDOW_MS);
-            match inner.write(intent, &value, None, false).await? {
-                Landed::At(_) => return Ok(info(upload)),
-                _ => place.bucket = inner.refreshed(bucket, &place.bucket).await?,
-            }
-        }
-        Err(busy())
+        let (inner, new) = (&self.inner(), &new);
+        again_if_replaced(|| inner.create_upload(bucket, key, new)).await
     }
 
     /// Gives an upload up, and frees its parts.
@@ -246,13 +235,56 @@ impl ObjectStore {
     /// [`Error::NoSuchUpload`] when it isn't open: completed, aborted, or never there.
     pub async fn abort_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<()> {
         let inner = &self.inner();
-        let place = inner.place(bucket, key, upload).await?;
-        let _turn = inner.uploads.lock(&place.key).await;
-        let before = inner.upload(&place).await?;
-        if matches!(before.state, UploadState::Completing { .. }) {
-            Box::pin(inner.drive(&place, &before, Driver::Another)).await.map(drop)?;
+        again_if_replaced(|| inner.abort_upload(bucket, key, upload)).await
+    }
+}
+
+impl Inner {
+    async fn create_upload(&self, bucket: &str, key: &str, new: &NewUpload) -> Result<UploadInfo> {
+        self.check_new_lock(bucket, &new.attributes.marks).await?;
+        let now_ms = self.stamps.now_ms();
+        let mut place = self.place(bucket, key, new_id(now_ms)).await?;
+        let mut attributes = new.attributes.clone();
+        self.encrypt_new(&place.bucket, key, &mut attributes, true)?;
+        let upload = Upload {
+            key: key.to_owned(),
+            id: place.id,
+            initiated_ms: now_ms,
+            policy: self.policy_of(&place.bucket, &attributes)?,
+            attributes,
+            checksum: new.checksum,
+            state: UploadState::Open,
+        };
+        let asked = Asked::upload(key, &upload.attributes);
+        let charge = Box::pin(self.charge(&place.bucket, asked)).await?;
+        let value = Value::Upload(Box::new(upload.clone()));
+        let write_id = WriteId::random();
+        for _ in 0..2 {
+            let intent = place.intent(write_id, now_ms + COMMIT_WINDOW_MS);
+            match self.write(intent, &value, None, false).await? {
+                Landed::At(_) => {
+                    charge.written(self.stamps.now_ms());
+                    return Ok(info(upload));
+                }
+                _ => place.bucket = self.refreshed(bucket, &place.bucket).await?,
+            }
         }
-        let after = inner
+        Err(busy())
+    }
+
+    async fn abort_upload(
+        self: &Arc<Self>,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+    ) -> Result<()> {
+        let place = self.place(bucket, key, upload).await?;
+        let _turn = self.uploads.wait(&place.key, self.upload_turn_deadline()).await;
+        let before = self.upload(&place).await?;
+        if matches!(before.state, UploadState::Completing { .. }) {
+            Box::pin(self.drive(&place, &before, Driver::Another)).await.map(drop)?;
+        }
+        let after = self
             .change_upload(&place, None, |upload| {
                 (upload.state == UploadState::Open).then_some(UploadState::Aborted)
             })
@@ -261,7 +293,7 @@ impl ObjectStore {
             return Err(Error::NoSuchUpload);
         }
         // Also of one that was aborted before: whoever did it may not have come to this.
-        inner.free_parts(&place, &Body::Empty).await?;
+        self.free_parts(&place, &Body::Empty).await?;
         match before.state {
             UploadState::Aborted => Err(Error::NoSuchUpload),
             _ => Ok(()),

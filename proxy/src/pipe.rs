@@ -83,7 +83,7 @@ struct State {
     waiting_cost: usize,
     taken: Vec<(Bytes, Permit)>,
     /// Where what is kept for another beginning has to find a share; none where it needs none.
-    kept: Option<Arc<Semaphore>>,
+    kept: Option<Keep>,
     /// What was taken since the beginning, as if it had been kept.
     taken_cost: usize,
     taken_bytes: u64,
@@ -101,9 +101,17 @@ struct State {
     watcher: Option<Waker>,
 }
 
+/// Where pipes find a share for what they keep for another beginning.
+#[derive(Clone)]
+pub(crate) struct Keep {
+    pub(crate) bytes: Arc<Semaphore>,
+    /// How many pipes keep the same bytes, each of which pays its part.
+    pub(crate) pipes: usize,
+}
+
 /// A new pipe. If there is `kept`, bytes that a device has taken find a share there, or they are let
 /// go and with them the chance of another beginning.
-pub(crate) fn pipe(kept: Option<Arc<Semaphore>>) -> (Pipe, Tap) {
+pub(crate) fn pipe(kept: Option<Keep>) -> (Pipe, Tap) {
     let state = Arc::new(Mutex::new(State {
         waiting: VecDeque::new(),
         waiting_cost: 0,
@@ -266,9 +274,9 @@ impl State {
         let share = match &self.kept {
             _ if self.settled || self.taken_cost > REPLAY_COST_MAX => None,
             None => Some(None),
-            Some(kept) => {
-                let share = u32::try_from(cost(bytes)).unwrap_or(u32::MAX);
-                kept.clone().try_acquire_many_owned(share).ok().map(|share| Some(Arc::new(share)))
+            Some(Keep { bytes: budget, pipes }) => {
+                let share = u32::try_from(cost(bytes) / pipes).unwrap_or(u32::MAX);
+                budget.clone().try_acquire_many_owned(share).ok().map(|share| Some(Arc::new(share)))
             }
         };
         if let Some(share) = share {

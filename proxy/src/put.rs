@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use martlet_protocol::backend::RegisterView;
-use martlet_protocol::entry::{Attributes, Body, Bucket, ETag, Manifest, Object, Value};
+use martlet_protocol::entry::{Attributes, Body, Bucket, ETag, Manifest, Mark, Object, Value};
 use martlet_protocol::extent::ExtentRole;
 use martlet_protocol::limits::{COMMIT_WINDOW_MS, INLINE_BYTES_MAX};
+use martlet_protocol::usage::Usage;
 use martlet_protocol::{Level, RegisterKey, Stamp, Version, WriteId};
+use tokio::time::Instant;
 
 use crate::api::{Incoming, PutObject, WriteConditions, Written};
 use crate::bucket::busy;
 use crate::digest::crc32c;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed, Proposal, Step};
 use crate::ingest::{Destination, Ingested};
 use crate::lock::completed;
@@ -28,15 +30,23 @@ pub(crate) struct Site<'a> {
     pub(crate) key: RegisterKey,
     /// The level that was asked for, if any was.
     asked: Option<Level>,
+    /// The operation at the site began no later.
+    pub(crate) began: Instant,
 }
 
 impl Inner {
     /// Where an object is to be written.
     pub(crate) async fn site<'a>(&self, name: &'a str, key: &str) -> Result<Site<'a>> {
         check_key(key)?;
+        let began = Instant::now();
         let bucket = self.open_bucket(name).await?;
         let key = RegisterKey::object(bucket.id, bucket.index_shards, key);
-        Ok(Site { name, bucket, key, asked: self.ask.level })
+        Ok(Site { name, bucket, key, asked: self.ask.level, began })
+    }
+
+    /// Refuses to say that something is absent at a site whose bucket was replaced.
+    pub(crate) async fn check_site(&self, site: &Site<'_>) -> Result<()> {
+        self.check_not_replaced(site.name, &site.bucket, site.began).await
     }
 }
 
@@ -86,7 +96,8 @@ impl Inner {
     ) -> Result<Written> {
         self.check_new_lock(site.name, &attributes.marks).await?;
         let secret = self.encrypt_new(&site.bucket, key, &mut attributes, false)?;
-        let mut charge = Box::pin(self.charge(&site.bucket, Asked::object(body.size))).await?;
+        let asked = Asked::object(key, &attributes, body.size);
+        let mut charge = Box::pin(self.charge(&site.bucket, asked)).await?;
         let write_id = WriteId::random();
         let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
         let destination = Destination {
@@ -100,7 +111,6 @@ impl Inner {
             inline_bytes_max: INLINE_BYTES_MAX,
         };
         let mut ingested = self.ingest_as(body, destination, secret.as_ref()).await?;
-        charge.came_to(ingested.size)?;
         let (body, _spilled) = self.body_for(&mut ingested, destination).await?;
         let object = Object {
             size: ingested.size,
@@ -112,12 +122,16 @@ impl Inner {
             body,
             version: None,
         };
+        charge.came_to(Usage::of_object(key, &object))?;
         let value = Value::Object(Box::new(object));
         let (stamp, version) =
-            self.commit(site, write_id, commit_by_ms, &value, ingested, conditions).await?;
+            self.commit((site, key), write_id, commit_by_ms, &value, ingested, conditions).await?;
         charge.written(self.stamps.now_ms());
         match value {
-            Value::Object(object) => Ok(Written { object: Object { version, ..*object }, stamp }),
+            Value::Object(object) => {
+                let object = Object { version, ..*object };
+                Ok(Written { object, stamp, source_version: None })
+            }
             _ => unreachable!("an object was made above"),
         }
     }
@@ -142,7 +156,7 @@ impl Inner {
     /// Writes the entry that makes a body visible.
     async fn commit(
         &self,
-        mut site: Site<'_>,
+        (mut site, key): (Site<'_>, &str),
         write_id: WriteId,
         commit_by_ms: u64,
         value: &Value,
@@ -159,6 +173,9 @@ impl Inner {
                 Ok((Landed::Fenced | Landed::Kept(_), _)) => {
                     match self.refreshed(site.name, &site.bucket).await {
                         Ok(bucket) => site.bucket = bucket,
+                        Err(Error::BucketReplaced) if is_of_no_bucket(value) => {
+                            site = self.site(site.name, key).await?;
+                        }
                         Err(error) => {
                             ingested.unclaimed.release();
                             return Err(error);
@@ -172,7 +189,8 @@ impl Inner {
                     if !maybe_written {
                         ingested.unclaimed.release();
                     }
-                    return Err(error);
+                    let at = (site.name, &*site.bucket);
+                    return Err(self.check_absence(error, at, site.began).await);
                 }
             }
         }
@@ -188,6 +206,9 @@ impl Inner {
         (value, inline): (&Value, Option<&Bytes>),
         conditions: &WriteConditions,
     ) -> Result<(Landed, Option<Version>), Failed> {
+        if conditions.if_match.is_some() && self.absence(intent.key).await.is_some() {
+            conditions.check(None).map_err(Failed::clean)?;
+        }
         let value = &*completed(bucket, value).map_err(Failed::clean)?;
         if bucket.versioning().state.keeps_versions() {
             let mut check = |view: &RegisterView| {
@@ -220,6 +241,14 @@ impl Inner {
         };
         self.decide(intent, &mut evaluate).await.map_err(Failed::of_conditions)
     }
+}
+
+/// Whether an object may be written to another bucket than the one that its body came in for: nothing
+/// of it is stored yet, and no key of its bucket's has sealed it.
+fn is_of_no_bucket(value: &Value) -> bool {
+    let Value::Object(object) = value else { return false };
+    matches!(object.body, Body::Empty | Body::Inline { .. })
+        && object.attributes.marks.get(Mark::Encryption).is_none()
 }
 
 /// Where the bytes went, as an entry says it.

@@ -49,7 +49,7 @@ impl Selection {
 
 /// An object that was put at once is its own first part.
 fn part(number: u32, size: u64, parts: &[u64]) -> Result<Selected> {
-    let wrong = Error::InvalidPartNumber(number);
+    let wrong = Error::InvalidPartNumber { number, parts: parts.len().max(1) };
     let Some(at) = number.checked_sub(1).and_then(|at| usize::try_from(at).ok()) else {
         return Err(wrong);
     };

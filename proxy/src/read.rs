@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream};
 use martlet_protocol::backend::{RegisterView, Want};
-use martlet_protocol::entry::{Body, Checksum, ChecksumKind, Entry, Manifest, Object, Value};
+use martlet_protocol::entry::{
+    Body, Bucket, Checksum, ChecksumKind, Entry, Manifest, Object, Value,
+};
 use martlet_protocol::{ByteStream, Error as NodeError, RegisterKey, Stamp, Version};
+use tokio::time::Instant;
 
 use crate::api::{
     ExtentPlace, ObjectName, ObjectPart, ObjectParts, ObjectRead, ReadConditions, Selection,
 };
+use crate::bucket::again_if_replaced;
 use crate::digest::crc32c;
 use crate::encryption::{Locked, Secret, Segment, Whose};
 use crate::error::{Error, Result};
@@ -27,16 +31,34 @@ pub(crate) struct Found {
 }
 
 impl Inner {
+    /// An object of a bucket, or why there is none. Other proxies may have replaced the bucket.
     pub(crate) async fn find(
         &self,
         bucket: &str,
+        name: ObjectName<'_>,
+        want: Want,
+    ) -> Result<Found> {
+        check_key(name.key)?;
+        again_if_replaced(|| async move {
+            let began = Instant::now();
+            let known = self.bucket(bucket).await?;
+            match self.find_in(bucket, &known, name, want).await {
+                Err(error) => Err(self.check_absence(error, (bucket, &known), began).await),
+                found => found,
+            }
+        })
+        .await
+    }
+
+    async fn find_in(
+        &self,
+        bucket: &str,
+        known: &Bucket,
         ObjectName { key, version }: ObjectName<'_>,
         want: Want,
     ) -> Result<Found> {
-        check_key(key)?;
-        let known = self.bucket(bucket).await?;
         let register = RegisterKey::object(known.id, known.index_shards, key);
-        let level = self.level(&known);
+        let level = self.level(known);
         let head = match self.ask.read_after {
             None => self.read(&register, want, level).await?,
             Some(token) if token.is_of(bucket, key) => {

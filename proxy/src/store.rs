@@ -23,11 +23,14 @@ use crate::error::{Error, Result};
 use crate::extents::{Extents, Health};
 use crate::guard::Guard;
 use crate::index::Contended;
-use crate::latch::Latches;
+use crate::latch::Turns;
 use crate::manifests::Manifests;
 use crate::options::StoreOptions;
 use crate::quota::Quotas;
 use crate::session::{Ask, Session};
+
+/// Completed uploads whose parts one proxy frees at a time.
+const FREEING_MAX: usize = 8;
 
 /// Objects in buckets, over the nodes of a cluster. Cheap to clone.
 #[derive(Clone)]
@@ -54,10 +57,12 @@ pub(crate) struct Shared {
     pub(crate) silent: Health,
     /// Counts reads, so that replicas take turns.
     pub(crate) turn: AtomicUsize,
-    /// Held around a ballot on a register.
-    pub(crate) ballots: Latches,
-    /// Held around the end of an upload, with ballots inside.
-    pub(crate) uploads: Latches,
+    /// Turns at ballots on a register.
+    pub(crate) ballots: Turns,
+    /// Turns at the end of an upload, with ballots inside.
+    pub(crate) uploads: Turns,
+    /// Completed uploads whose parts may be freed at a time.
+    pub(crate) freeing: Arc<Semaphore>,
     /// Bytes of bodies that may still be taken in, over all writes.
     pub(crate) buffer: Arc<Semaphore>,
     /// Threads that may hash at a time.
@@ -165,8 +170,9 @@ impl ObjectStore {
             contended: Contended::new(),
             silent: Health::default(),
             turn: AtomicUsize::new(0),
-            ballots: Latches::new(),
-            uploads: Latches::new(),
+            ballots: Turns::new(),
+            uploads: Turns::new(),
+            freeing: Arc::new(Semaphore::new(FREEING_MAX)),
             buffer: Arc::new(Semaphore::new(buffer)),
             hashers: Arc::new(Semaphore::new(cores)),
             extents: Extents::new(buffer),

@@ -1,5 +1,6 @@
 //! The object layer over devices in memory: what clients see, and what is left behind.
 
+mod absent;
 mod accounts;
 mod buckets;
 mod coded;
@@ -13,6 +14,7 @@ mod faults;
 mod fences;
 mod harness;
 mod late_parts;
+mod late_repairs;
 mod levels;
 mod lifecycle;
 mod listing;
@@ -26,8 +28,11 @@ mod phases;
 mod policies;
 mod quotas;
 mod races;
+mod replaced;
 mod rewrite;
 mod roles;
 mod settings;
 mod terms;
+mod turns;
 mod versions;
+mod waits;

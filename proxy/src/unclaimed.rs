@@ -124,7 +124,7 @@ impl Inner {
         runtime.spawn(async move {
             let released = timeout(DELETE_TIME, inner.release_on(device, id)).await;
             if let Ok(Err(error)) = released {
-                tracing::debug!(%device, %error, "a wrong fragment is left to the sweep");
+                tracing::debug!(%device, %error, "a wrong copy or fragment was not let go");
             }
         });
     }

@@ -9,11 +9,15 @@
 mod paths;
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Want};
 use martlet_protocol::key::index_placement;
-use martlet_protocol::{DeviceId, Entry, Error, Given, Level, RegisterKey, Result, Shard, Term};
+use martlet_protocol::limits::LIST_EMPTY_ROWS_MAX;
+use martlet_protocol::{
+    DeviceId, Entry, Error, Given, Level, RegisterKey, Result, Shard, Stamp, Term,
+};
 pub(crate) use paths::{Paths, text};
 use tokio::time::Instant;
 
@@ -27,8 +31,9 @@ const PAGE_MAX: usize = 2000;
 /// How much larger each further page of a device is. The first is sized after what is wanted; who
 /// comes back has met tombstones or folded names, and may meet many more.
 const PAGE_GROWTH: usize = 4;
-/// Hedging times that a page may come after those of a quorum.
-const LAG_MAX: u32 = 4;
+
+/// The least that a page may come after those of a quorum.
+const LAG_MIN: Duration = Duration::from_millis(2);
 
 /// How far a walk reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +70,7 @@ pub(crate) struct Walk<'a> {
     expected: usize,
     /// Replicas that must agree on an entry before it is anyone's to see, where no shard moves.
     quorum: Option<usize>,
-    /// Entries that devices have sent so far.
+    /// Entries that devices have sent so far, and rows without one where they were many.
     pub(crate) seen: usize,
 }
 
@@ -220,16 +225,16 @@ impl<'a> Walk<'a> {
             self.sources[at].request.start = start;
             self.ask(&mut calls, at);
         }
-        let mut deadline = Instant::now() + self.inner.call_time();
+        let began = Instant::now();
+        let mut deadline = began + self.inner.call_time();
         let mut silent: HashSet<usize> = self.merge.wanting().iter().map(|(at, _)| *at).collect();
         let (mut failure, mut is_over) = (None, false);
-        while let Ok(Some((_, _, reply))) = calls.next(deadline).await {
-            let (at, reply) = reply?;
+        while let Ok(Some((device, role, reply))) = self.inner.reply(&mut calls, deadline).await {
+            let Some(at) = self.source_of(device, role) else { continue };
             silent.remove(&at);
             match reply {
                 Ok(page) => self.take(at, page),
                 Err(error) => {
-                    self.inner.learn(&error);
                     is_over |= error.newer_term().is_some() && self.has_moved_on();
                     failure = Some(weightier(failure, error));
                     self.leave_out(at);
@@ -239,8 +244,12 @@ impl<'a> Walk<'a> {
                 return self.place_anew();
             }
             if !silent.is_empty() && self.can_do_without(&silent) {
-                deadline = deadline.min(Instant::now() + self.inner.hedge_time() * LAG_MAX);
+                deadline = deadline.min(Instant::now() + self.lag(&silent, began.elapsed()));
             }
+        }
+        // One that was merely not the first has been no more silent than the others.
+        if began.elapsed() >= self.inner.hedge_time() {
+            self.inner.note_silence(&calls, began);
         }
         for at in silent {
             self.leave_out(at);
@@ -267,7 +276,22 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn ask(&self, calls: &mut Calls<(usize, Result<ListReply>)>, at: usize) {
+    /// How long those are waited for that a walk can do without: as long again as the others took, for
+    /// names that replicas differ on cost less with one more of them; not at all where none of them has
+    /// answered lately.
+    fn lag(&self, silent: &HashSet<usize>, took: Duration) -> Duration {
+        let is_shunned = |at: &usize| self.inner.silent.is_shunned(self.sources[*at].device);
+        if silent.iter().all(is_shunned) {
+            return Duration::ZERO;
+        }
+        took.clamp(LAG_MIN, self.inner.hedge_time().max(LAG_MIN))
+    }
+
+    fn source_of(&self, device: DeviceId, role: Role) -> Option<usize> {
+        self.sources.iter().position(|source| source.device == device && source.role == role)
+    }
+
+    fn ask(&self, calls: &mut Calls<ListReply>, at: usize) {
         let Source { device, role, request, .. } = &self.sources[at];
         let (device, role, request) = (*device, *role, request.clone());
         let Some((_, place)) = self.places.first() else { return };
@@ -277,13 +301,15 @@ impl<'a> Walk<'a> {
                 Role::Handoff => node.list_hints(device, &request).await,
             }
         });
-        calls.push(device, role, Box::pin(async move { Ok((at, call.await)) }));
+        calls.push(device, role, call);
     }
 
     fn take(&mut self, at: usize, reply: ListReply) {
         let limit = &mut self.sources[at].request.limit;
+        // A device ends a page with this where it has passed over many rows without an entry.
+        let is_cut = reply.entries.last().is_some_and(|(_, entry)| entry.order == Stamp::ZERO);
+        self.seen += reply.entries.len() + if is_cut { LIST_EMPTY_ROWS_MAX } else { 0 };
         *limit = limit.saturating_mul(PAGE_GROWTH).min(PAGE_MAX);
-        self.seen += reply.entries.len();
         if self.sources[at].role == Role::Handoff && !reply.entries.is_empty() {
             self.inner.note(Given::Degraded);
         }

@@ -11,9 +11,19 @@ use tokio::time::Instant;
 use super::cache::Known;
 use super::desk::belonging;
 use super::records::{Key, ROOT, Tenant, TenantOf, User, is_access_key};
+use super::roles::SessionRole;
 use super::vault::Vault;
 use crate::error::Result;
 use crate::store::ObjectStore;
+
+/// An account, as principals name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountOf {
+    /// Its name.
+    pub name: String,
+    /// Drawn at its creation: no account has it again.
+    pub canonical_id: String,
+}
 
 /// An access key that opens something, and whom it speaks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +113,49 @@ impl ObjectStore {
             return Ok(false);
         }
         Ok(self.document::<TenantOf>(canonical_id).await?.is_some())
+    }
+
+    /// The account that goes by a name or by a canonical id, by a quorum.
+    ///
+    /// # Errors
+    /// When no quorum answers.
+    pub async fn account_called(&self, text: &str) -> Result<Option<AccountOf>> {
+        if text == ROOT {
+            return Ok(Some(AccountOf { name: ROOT.into(), canonical_id: ROOT.into() }));
+        }
+        if !is_name(text) {
+            return Ok(None);
+        }
+        if let Some(Tenant { name, canonical_id, .. }) = self.document(text).await? {
+            return Ok(Some(AccountOf { name, canonical_id }));
+        }
+        let of = self.document::<TenantOf>(text).await?;
+        Ok(of.map(|of| AccountOf { name: of.tenant, canonical_id: of.canonical_id }))
+    }
+
+    /// The id of an account's user, by a quorum: none where there is none of that name, or it was a former
+    /// tenant's.
+    ///
+    /// # Errors
+    /// When no quorum answers.
+    pub async fn user_id(&self, of: &AccountOf, name: &str) -> Result<Option<String>> {
+        if !is_name(name) {
+            return Ok(None);
+        }
+        let user: Option<User> = self.document(&format!("{}/{name}", of.name)).await?;
+        Ok(user.filter(|user| user.tenant_id == of.canonical_id).map(|user| user.id))
+    }
+
+    /// The id of an account's role, likewise.
+    ///
+    /// # Errors
+    /// When no quorum answers.
+    pub async fn role_id(&self, of: &AccountOf, name: &str) -> Result<Option<String>> {
+        if !is_name(name) {
+            return Ok(None);
+        }
+        let role: Option<SessionRole> = self.document(&format!("{}/{name}", of.name)).await?;
+        Ok(role.filter(|role| role.tenant_id == of.canonical_id).map(|role| role.id))
     }
 
     /// The canonical id of the tenant that is called by an e-mail address, by a quorum.

@@ -34,6 +34,9 @@ pub struct SessionRole {
     /// Who may take it on; without it, the tenant's own keys.
     #[serde(default)]
     pub trust: Option<String>,
+    /// The ids of those whom that names, as they were when it was put.
+    #[serde(default)]
+    pub trust_ids: Option<String>,
     /// How long a session of it may be, at most.
     pub session_s_max: u32,
     /// Whether it opens nothing, its sessions included.
@@ -110,6 +113,7 @@ mod tests {
             created_ms: 1,
             policy: "{}".into(),
             trust: None,
+            trust_ids: None,
             session_s_max: SESSION_S_DEFAULT,
             disabled: false,
         }

@@ -1,4 +1,4 @@
-//! How secrets lie in the registers: sealed by a master key, where there is one, else in clear.
+//! How secrets lie in the registers: sealed by a master key.
 //!
 //! ```text
 //! key (32) ──BLAKE3──▶ AES-256-GCM, a random nonce of 12 bytes for each sealing
@@ -9,7 +9,8 @@
 //! open: so a master key is replaced by putting a new one before it, and rotating what it sealed.
 //!
 //! Signatures are computed from secrets: so a secret has to be there in clear when it is used, and can't be
-//! kept as a hash. Without a master key, whoever can read a device's index can read the secrets.
+//! kept as a hash. Nothing is written in clear any more; what an earlier version wrote so without a master
+//! key still opens, and is sealed by [`Accounts::seal_secrets`](super::Accounts::seal_secrets).
 
 use std::fmt;
 
@@ -48,6 +49,14 @@ impl fmt::Debug for Sealed {
 }
 
 impl Sealed {
+    /// The secret, if it lies in clear.
+    pub(super) fn in_clear(&self) -> Option<&str> {
+        match self {
+            Self::Clear(secret) => Some(secret),
+            Self::Aes256Gcm { .. } => None,
+        }
+    }
+
     /// Whether it takes a master key to read it.
     pub fn is_sealed(&self) -> bool {
         matches!(self, Self::Aes256Gcm { .. })

@@ -1,21 +1,27 @@
 //! Buckets that were looked up lately.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::Given;
 use martlet_protocol::entry::Bucket;
 use parking_lot::RwLock;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// Buckets that are remembered at once.
 const CACHED_MAX: usize = 10_000;
+/// Names share this many turns at looking one up.
+const TURNS: usize = 64;
 
 /// Buckets that were looked up lately, and what that rested on.
 pub(crate) struct BucketCache {
     kept_for: Duration,
     known: RwLock<HashMap<String, Known>>,
+    turns: [Mutex<()>; TURNS],
+    hasher: RandomState,
 }
 
 /// When a bucket was looked up, what was found, and what that rested on.
@@ -23,7 +29,18 @@ type Known = (Instant, Arc<Bucket>, Given);
 
 impl BucketCache {
     pub(crate) fn new(kept_ms: u64) -> Self {
-        Self { kept_for: Duration::from_millis(kept_ms), known: RwLock::default() }
+        Self {
+            kept_for: Duration::from_millis(kept_ms),
+            known: RwLock::default(),
+            turns: [const { Mutex::const_new(()) }; TURNS],
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Waits for the turn to look a bucket up. A courtesy: nothing rests on it.
+    pub(super) async fn turn(&self, name: &str) -> MutexGuard<'_, ()> {
+        let turn = usize::try_from(self.hasher.hash_one(name) % TURNS as u64);
+        self.turns[turn.expect("a small number")].lock().await
     }
 
     pub(super) fn get(&self, name: &str) -> Option<(Arc<Bucket>, Given)> {
@@ -35,17 +52,24 @@ impl BucketCache {
         (since.elapsed() < self.kept_for).then(|| (bucket.clone(), *given))
     }
 
+    /// A bucket that was looked up after `since`, however long ago that is.
+    pub(super) fn get_after(&self, name: &str, since: Instant) -> Option<(Arc<Bucket>, Given)> {
+        let known = self.known.read();
+        let (at, bucket, given) = known.get(name)?;
+        (*at > since).then(|| (bucket.clone(), *given))
+    }
+
     /// A bucket that was looked up once, however long ago.
     pub(crate) fn get_old(&self, name: &str) -> Option<Arc<Bucket>> {
         self.known.read().get(name).map(|(_, bucket, _)| bucket.clone())
     }
 
     /// Remembers what was found by a look-up that began at `since`. A look-up that was overtaken by
-    /// a change of the same bucket takes nothing back.
+    /// a change of the same bucket, or by a look-up that found another bucket, takes nothing back.
     pub(super) fn put(&self, name: &str, since: Instant, bucket: Arc<Bucket>, given: Given) {
         let mut known = self.known.write();
-        let is_overtaken = known.get(name).is_some_and(|(_, newer, _)| {
-            newer.id == bucket.id && newer.generation > bucket.generation
+        let is_overtaken = known.get(name).is_some_and(|(at, newer, _)| {
+            if newer.id == bucket.id { newer.generation > bucket.generation } else { *at > since }
         });
         if is_overtaken {
             return;

@@ -146,9 +146,9 @@ impl Inner {
         Ok(true)
     }
 
-    /// Deletes all registers of a bucket that is gone; their extents become the nodes' garbage. The
-    /// fence stands again at once: a write that began before may still be on its way. Whoever is
-    /// out keeps what it has, closed to everyone.
+    /// Deletes all registers of a bucket that is gone; their extents become the nodes' garbage. Each
+    /// device stays closed to the bucket all the while: a write that began before may still be on its
+    /// way. Whoever is out keeps what it has, closed to everyone.
     pub(super) async fn purge(&self, bucket: &Bucket) {
         let id = bucket.id;
         let purged = self
@@ -158,9 +158,6 @@ impl Inner {
             if let Err(error) = reply {
                 tracing::warn!(bucket = %id, %device, %error, "registers are left behind");
             }
-        }
-        if let Err(error) = self.fence(bucket, false).await {
-            tracing::warn!(bucket = %id, %error, "a deleted bucket is not fenced everywhere");
         }
     }
 }

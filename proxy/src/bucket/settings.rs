@@ -10,12 +10,14 @@ use std::sync::Arc;
 use martlet_protocol::backend::RegisterView;
 use martlet_protocol::entry::{Bucket, BucketState, Value};
 use martlet_protocol::settings::TooLong;
+use martlet_protocol::usage::Usage;
 use martlet_protocol::{Given, Setting, Settings, WriteId};
 use tokio::time::Instant;
 
 use super::{bucket_of, busy, root};
 use crate::error::{Error, Result};
 use crate::index::{Landed, Proposal, Step};
+use crate::quota::Asked;
 use crate::store::ObjectStore;
 
 impl From<TooLong> for Error {
@@ -76,7 +78,8 @@ impl ObjectStore {
     /// whenever somebody else was faster, so that nobody's change is lost.
     ///
     /// # Errors
-    /// [`Error::NoSuchBucket`]; what `change` refuses with; too few nodes that answer.
+    /// [`Error::NoSuchBucket`]; what `change` refuses with; [`Error::QuotaExceeded`], unless it is the
+    /// quota itself that changes; too few nodes that answer.
     pub async fn change_bucket_settings(
         &self,
         name: &str,
@@ -85,6 +88,8 @@ impl ObjectStore {
         let inner = self.inner();
         let key = root(name);
         let since = Instant::now();
+        let known = inner.bucket(name).await?;
+        let mut charge = Box::pin(inner.charge(&known, Asked::change())).await?;
         let mut changed = None;
         let mut evaluate = |view: &RegisterView| {
             changed = None;
@@ -98,6 +103,10 @@ impl ObjectStore {
                 return Ok(Step::Keep);
             }
             bucket.generation += 1;
+            if bucket.settings.get(Setting::Quota) == before.settings.get(Setting::Quota) {
+                let grown = Usage::of_bucket(name, &bucket).less(Usage::of_bucket(name, before));
+                charge.came_to(grown)?;
+            }
             changed = Some(bucket.clone());
             Ok(Step::Write(Proposal::of(Value::Bucket(Box::new(bucket)))))
         };
@@ -106,6 +115,7 @@ impl ObjectStore {
             // Known before the reply leaves, and not lost to a look-up that began before.
             (Ok(Landed::At(_)), Some(bucket)) => {
                 inner.buckets.put(name, since, Arc::new(bucket), Given::Quorum);
+                charge.written(inner.stamps.now_ms());
                 Ok(())
             }
             (landed, _) => {

@@ -1,12 +1,13 @@
-//! What coded writes may hold of memory before it can go to devices, and why nobody waits for ever.
+//! What writes may have standing in memory until their clients have sent more, and why nobody waits for
+//! ever.
 //!
 //! Bytes of bodies count against one budget over all writes, `Shared::buffer`. There are two kinds:
 //!
 //! * *Going*: data and finished parity in pipes. A device takes them, or is given up within minutes,
 //!   whatever their writer does: what is going comes back by itself.
-//! * *Standing*: parity that is being added up, and bytes of a body whose length nobody knows, until
-//!   they are enough for an extent. They go when their writer has got more bytes, for which it needs
-//!   shares of the first kind.
+//! * *Standing*: parity that is being added up; bytes of a body whose length nobody knows, until they
+//!   are enough for a coded extent; and copies of at most a MiB, which devices gather until they are
+//!   whole. They go when their writer has got more bytes, for which it needs shares of the first kind.
 //!
 //! Writers that all stand and wait for each other's shares would wait for ever. So:
 //!
@@ -16,31 +17,74 @@
 //!   behind their writes have a quarter at most, and no single piece of data takes more than another
 //!   quarter. So a piece that waits gets its share once others have gone, and the writer that pushes it
 //!   comes to the end of its extent, unless its client doesn't.
-//! * Turns come in the order in which they were asked for. Who has waited for one for long, because
-//!   clients are slow, is told to come back later.
+//! * A client that keeps an extent standing for longer than its [`Pace`] allows is given up, as soon as
+//!   somebody waits for a turn: the one that is furthest behind first. So slow clients pass while there
+//!   is room for them, and stop nobody when there is none.
+//! * Turns come in the order in which they were asked for. Who has waited for one for long is told to
+//!   come back later.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use martlet_protocol::{Error, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, interval_at, timeout};
 
 use crate::pipe::Permit;
 
 /// How long a write waits for its turn.
 const TURN_TIME: Duration = Duration::from_mins(1);
+/// How often a write that waits for its turn looks for a client that is too slow.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long an extent may wait for its client before the first byte counts …
+const PACE_GRACE: Duration = Duration::from_secs(5);
+/// … and how much longer until the last, in milliseconds: less than others wait for a turn.
+const PACE_MS: u64 = 30_000;
 
 /// Whose turn it is to have bytes standing.
 pub(crate) struct Admission {
     turns: Arc<Semaphore>,
     standing_bytes_max: usize,
+    standing: Arc<Mutex<Standing>>,
+}
+
+/// The clients of all extents that stand.
+#[derive(Default)]
+struct Standing {
+    next: u64,
+    paces: HashMap<u64, Arc<Pace>>,
 }
 
 /// What an extent may have standing. Shares of it go along with what goes to devices.
 pub(crate) struct Reserve {
     bytes: OwnedSemaphorePermit,
     _turn: OwnedSemaphorePermit,
+    place: Place,
+}
+
+/// The place of an extent among those that stand, until it is dropped.
+struct Place {
+    standing: Arc<Mutex<Standing>>,
+    at: u64,
+    pace: Arc<Pace>,
+}
+
+/// How a client keeps up with the extent that stands for it. Only the time counts in which the extent
+/// waits for the client, not that in which the client waits for devices.
+pub(crate) struct Pace {
+    /// Bytes that the extent will have, at most.
+    length: u64,
+    progress: Mutex<Progress>,
+    given_up: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Progress {
+    arrived: u64,
+    waited: Duration,
+    waits_since: Option<Instant>,
 }
 
 impl Admission {
@@ -48,24 +92,71 @@ impl Admission {
     pub(crate) fn new(buffer_bytes_max: usize) -> Self {
         let most = Semaphore::MAX_PERMITS.min(u32::MAX as usize);
         let standing_bytes_max = (buffer_bytes_max / 2).clamp(1, most);
-        Self { turns: Arc::new(Semaphore::new(standing_bytes_max)), standing_bytes_max }
+        let turns = Arc::new(Semaphore::new(standing_bytes_max));
+        Self { turns, standing_bytes_max, standing: Arc::default() }
     }
 
-    /// Waits until `bytes` may stand. Who wants more than can ever be gets all there is.
+    /// Waits until `bytes` may stand for an extent of at most `length` bytes. Who wants more than can
+    /// ever be gets all there is.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`](martlet_protocol::ErrorKind::Unavailable) when that takes too long.
-    pub(crate) async fn reserve(&self, buffer: &Arc<Semaphore>, bytes: u64) -> Result<Reserve> {
+    pub(crate) async fn reserve(
+        &self,
+        buffer: &Arc<Semaphore>,
+        (bytes, length): (u64, u64),
+    ) -> Result<Reserve> {
         let bytes = usize::try_from(bytes)
             .map_or(self.standing_bytes_max, |bytes| bytes.clamp(1, self.standing_bytes_max));
         let share = u32::try_from(bytes).expect("what may stand was clamped to it");
         let reserved = async {
-            let turn = self.turns.clone().acquire_many_owned(share).await.ok()?;
+            let turn = self.turn(share).await?;
             let bytes = buffer.clone().acquire_many_owned(share).await.ok()?;
-            Some(Reserve { bytes, _turn: turn })
+            Some(Reserve { bytes, _turn: turn, place: self.place(length) })
         };
         let reserved = timeout(TURN_TIME, reserved).await.ok().flatten();
         reserved.ok_or_else(|| Error::unavailable("too many bodies are on their way: try again"))
+    }
+
+    /// Waits for a turn, and gives up clients that are too slow meanwhile: one at each look.
+    async fn turn(&self, share: u32) -> Option<OwnedSemaphorePermit> {
+        let mut turn = Box::pin(self.turns.clone().acquire_many_owned(share));
+        let mut looks = interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        loop {
+            tokio::select! {
+                biased;
+                turn = &mut turn => return turn.ok(),
+                _ = looks.tick() => self.give_up_slowest(),
+            }
+        }
+    }
+
+    /// Gives up the client that is furthest behind, if any is behind at all.
+    fn give_up_slowest(&self) {
+        let standing = self.standing.lock();
+        let late = standing.paces.values().filter_map(|pace| Some((pace.lateness()?, pace)));
+        if let Some((_, slowest)) = late.max_by_key(|(lateness, _)| *lateness) {
+            slowest.given_up.send_replace(true);
+        }
+    }
+
+    fn place(&self, length: u64) -> Place {
+        let pace = Arc::new(Pace {
+            length: length.max(1),
+            progress: Mutex::default(),
+            given_up: watch::Sender::new(false),
+        });
+        let mut standing = self.standing.lock();
+        let at = standing.next;
+        standing.next += 1;
+        standing.paces.insert(at, pace.clone());
+        Place { standing: self.standing.clone(), at, pace }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.standing.lock().paces.remove(&self.at);
     }
 }
 
@@ -74,29 +165,73 @@ impl Reserve {
     pub(crate) fn share(&mut self, bytes: usize) -> Permit {
         self.bytes.split(bytes.min(self.bytes.num_permits())).map(Arc::new)
     }
+
+    /// How the client keeps up.
+    pub(crate) fn pace(&self) -> &Arc<Pace> {
+        &self.place.pace
+    }
+}
+
+impl Pace {
+    /// Counts bytes that came for the extent.
+    pub(crate) fn arrived(&self, bytes: usize) {
+        self.progress.lock().arrived += bytes as u64;
+    }
+
+    /// Waits for a client's next bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`](martlet_protocol::ErrorKind::Unavailable) when the client is given
+    /// up.
+    pub(crate) async fn wait_for<F: Future>(&self, client: F) -> Result<F::Output> {
+        self.progress.lock().waits_since = Some(Instant::now());
+        let mut given_up = self.given_up.subscribe();
+        let output = tokio::select! {
+            biased;
+            output = client => Ok(output),
+            _ = given_up.wait_for(|given_up| *given_up) => {
+                Err(Error::unavailable("the body comes too slowly while others wait: try again"))
+            }
+        };
+        let mut progress = self.progress.lock();
+        let waited = progress.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        progress.waited += waited;
+        output
+    }
+
+    /// By how much the extent has waited for its client longer than the bytes that came allow; none
+    /// of a client that isn't awaited, or was given up before.
+    fn lateness(&self) -> Option<Duration> {
+        let progress = self.progress.lock();
+        let waited = progress.waited + progress.waits_since?.elapsed();
+        // An extent has at most some ten million bytes.
+        let earned = PACE_MS * progress.arrived.min(self.length) / self.length;
+        let late = waited.checked_sub(PACE_GRACE + Duration::from_millis(earned))?;
+        (!*self.given_up.borrow()).then_some(late)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
     use martlet_protocol::ErrorKind;
-    use tokio::time::Instant;
+    use tokio::time::sleep;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn half_of_the_budget_may_stand_and_who_waits_too_long_is_told() {
         let (buffer, admission) = (Arc::new(Semaphore::new(100)), Admission::new(100));
-        let mut first = admission.reserve(&buffer, 30).await.unwrap();
-        let _second = admission.reserve(&buffer, 20).await.unwrap();
+        let mut first = admission.reserve(&buffer, (30, 60)).await.unwrap();
+        let _second = admission.reserve(&buffer, (20, 40)).await.unwrap();
         let begun = Instant::now();
-        let refused = admission.reserve(&buffer, 1).await.err().unwrap();
+        let refused = admission.reserve(&buffer, (1, 2)).await.err().unwrap();
         assert_eq!((refused.kind(), begun.elapsed()), (ErrorKind::Unavailable, TURN_TIME));
         assert_eq!(buffer.available_permits(), 50);
         let going = first.share(20);
         drop(first);
         assert_eq!(buffer.available_permits(), 60, "what goes keeps its share");
-        let _third = admission.reserve(&buffer, 30).await.unwrap();
+        let _third = admission.reserve(&buffer, (30, 60)).await.unwrap();
         drop(going);
         assert_eq!(buffer.available_permits(), 50);
     }
@@ -104,11 +239,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn turns_come_in_order_and_a_reserve_is_never_more_than_there_is() {
         let (buffer, admission) = (Arc::new(Semaphore::new(100)), Admission::new(100));
-        let first = admission.reserve(&buffer, 1_000_000).await.unwrap();
+        let first = admission.reserve(&buffer, (1_000_000, 1)).await.unwrap();
         assert_eq!(first.bytes.num_permits(), 50);
-        let mut large = Box::pin(admission.reserve(&buffer, 50));
+        let mut large = Box::pin(admission.reserve(&buffer, (50, 1)));
         assert!(large.as_mut().now_or_never().is_none());
-        let mut small = Box::pin(admission.reserve(&buffer, 1));
+        let mut small = Box::pin(admission.reserve(&buffer, (1, 1)));
         assert!(small.as_mut().now_or_never().is_none());
         drop(first);
         let large = large.await.unwrap();
@@ -117,5 +252,47 @@ mod tests {
         let mut small = small.await.unwrap();
         assert!(small.share(1).is_some());
         assert!(small.share(1).is_none_or(|share| share.num_permits() == 0));
+        drop(small);
+        assert!(admission.standing.lock().paces.is_empty());
+    }
+
+    /// A client that sends an extent of 100 bytes over so long a time: whether it came to its end.
+    async fn send_over(admission: &Admission, buffer: &Arc<Semaphore>, time: Duration) -> bool {
+        let reserve = admission.reserve(buffer, (25, 100)).await.unwrap();
+        for _ in 0..100 {
+            if reserve.pace().wait_for(sleep(time / 100)).await.is_err() {
+                return false;
+            }
+            reserve.pace().arrived(1);
+        }
+        true
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_client_is_given_up_once_another_waits_and_the_slowest_first() {
+        let (buffer, admission) = (Arc::new(Semaphore::new(100)), Admission::new(100));
+        let slow = Duration::from_hours(1);
+        assert!(send_over(&admission, &buffer, slow).await, "nobody waits");
+        let stalled = send_over(&admission, &buffer, slow);
+        let steady = send_over(&admission, &buffer, Duration::from_millis(PACE_MS));
+        let other = async {
+            sleep(Duration::from_millis(1)).await;
+            let begun = Instant::now();
+            drop(admission.reserve(&buffer, (25, 100)).await.unwrap());
+            begun.elapsed()
+        };
+        let (stalled, steady, waited) = futures::join!(stalled, steady, other);
+        assert_eq!((stalled, steady), (false, true));
+        assert!(waited <= PACE_GRACE + 2 * LOOK_EVERY, "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_in_which_devices_are_waited_for_is_not_the_client_s() {
+        let (buffer, admission) = (Arc::new(Semaphore::new(100)), Admission::new(100));
+        let reserve = admission.reserve(&buffer, (50, 100)).await.unwrap();
+        reserve.pace().wait_for(sleep(Duration::from_secs(1))).await.unwrap();
+        let refused = admission.reserve(&buffer, (25, 100)).await;
+        assert!(refused.is_err(), "a device holds all of it");
+        reserve.pace().wait_for(sleep(Duration::from_secs(1))).await.unwrap();
     }
 }

@@ -17,7 +17,7 @@ use martlet_protocol::backend::NewExtent;
 use martlet_protocol::extent::{ExtentRef, Stripe};
 use martlet_protocol::{Error, Result};
 
-use super::admission::Reserve;
+use super::admission::{Pace, Reserve};
 use crate::extents::{self, Fanout, Fragment, Piece, Plan};
 use crate::pipe::Permit;
 use crate::store::Inner;
@@ -85,6 +85,11 @@ impl CodedWrite {
             Ok(ExtentRef { blake3: *sum.get().ok_or_else(unknown)?, ..extent })
         };
         Ok((Self { encoder, fanout, lanes, whole: hashing, reserve }, Box::pin(done)))
+    }
+
+    /// How the client keeps up with the extent.
+    pub(crate) fn pace(&self) -> &Arc<Pace> {
+        self.reserve.pace()
     }
 
     /// Where to wait for room.

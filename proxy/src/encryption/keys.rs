@@ -2,7 +2,12 @@
 //!
 //! ```text
 //! version (1) | postcard of: wrapped by whom | salt (32) | wrapped key (48) | whether parts have salts
+//!                            of version 2 also: which numbers the parts have, unless they count up from 1
 //! ```
+//!
+//! In version 2 the key of a part is made with its number, too. The parts of an object are in the order of
+//! their numbers, so none can stand for another, whatever a manifest says. Version 1 is read; it is written of
+//! what has no parts.
 //!
 //! The key that wraps is made of the master's or customer's and the salt, so it wraps this one data key
 //! only. Bucket and key of the object are authenticated with it: a document opens nothing elsewhere.
@@ -20,6 +25,8 @@ use super::cipher::{SegmentKey, aes};
 use crate::accounts::Vault;
 
 const VERSION: u8 = 1;
+/// In which parts are bound to their numbers.
+const VERSION_OF_PARTS: u8 = 2;
 const BY_CUSTOMERS: &str = "martlet 2026 data keys wrapped by a key of a customer";
 
 /// A key that a client brings and that nobody keeps. It is never printed.
@@ -44,6 +51,21 @@ pub(crate) struct Secret {
     key: [u8; 32],
     /// Whether its parts have keys of their own.
     pub(crate) salted: bool,
+    parts: Parts,
+    /// Of the part that it is for, where parts are bound to their numbers.
+    number: Option<u16>,
+}
+
+/// What the keys of parts are made with beside their salts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Parts {
+    /// Nothing.
+    #[default]
+    Unbound,
+    /// Their numbers, which count up from 1.
+    InARow,
+    /// Their numbers: those whose bits are set, from 1 for the lowest bit of the first byte.
+    Chosen(Vec<u8>),
 }
 
 /// Who can unwrap a data key.
@@ -61,6 +83,8 @@ struct Document {
     salt: [u8; 32],
     wrapped: Vec<u8>,
     salted: bool,
+    #[serde(skip)]
+    parts: Parts,
 }
 
 /// What an encrypted object or upload keeps, and where it belongs.
@@ -80,12 +104,70 @@ pub(super) fn is_salted(document: &[u8]) -> bool {
 }
 
 fn decode(document: &[u8]) -> Result<Document> {
+    let unread = |error| {
+        Error::corrupt("what is said of an object's encryption does not decode").with_source(error)
+    };
     match document.split_first() {
-        Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(|error| {
-            Error::corrupt("what is said of an object's encryption does not decode")
-                .with_source(error)
-        }),
+        Some((&VERSION, rest)) => postcard::from_bytes(rest).map_err(unread),
+        Some((&VERSION_OF_PARTS, rest)) => {
+            let (mut document, rest): (Document, _) =
+                postcard::take_from_bytes(rest).map_err(unread)?;
+            let chosen: Option<Vec<u8>> = postcard::from_bytes(rest).map_err(unread)?;
+            document.parts = chosen.map_or(Parts::InARow, Parts::Chosen);
+            Ok(document)
+        }
         _ => Err(Error::corrupt("an object is encrypted in a way that this version doesn't know")),
+    }
+}
+
+fn encode(document: &Document) -> Vec<u8> {
+    let of_version = |version| postcard::to_extend(document, vec![version]);
+    let encoded = match &document.parts {
+        Parts::Unbound => of_version(VERSION),
+        Parts::InARow => of_version(VERSION_OF_PARTS).map(|bytes| [&bytes[..], &[0]].concat()),
+        Parts::Chosen(numbers) => of_version(VERSION_OF_PARTS)
+            .and_then(|bytes| postcard::to_extend(&Some(numbers), bytes)),
+    };
+    encoded.expect("a document can be encoded")
+}
+
+/// Says in the marks of an object which parts of its upload it is made of: their numbers, in order.
+pub(crate) fn choose_parts(marks: &mut Marks, numbers: &[u32]) -> Result<()> {
+    let Some(document) = marks.get(Mark::Encryption) else { return Ok(()) };
+    let mut document = decode(document)?;
+    if document.parts != Parts::Unbound {
+        document.parts = Parts::of(numbers);
+        marks.set(Mark::Encryption, encode(&document));
+    }
+    Ok(())
+}
+
+impl Parts {
+    fn of(numbers: &[u32]) -> Self {
+        if numbers.iter().copied().eq((1..).take(numbers.len())) {
+            return Self::InARow;
+        }
+        let mut bits = Vec::new();
+        for number in numbers {
+            let (at, bit) = ((number - 1) as usize / 8, (number - 1) % 8);
+            bits.resize(bits.len().max(at + 1), 0);
+            bits[at] |= 1 << bit;
+        }
+        Self::Chosen(bits)
+    }
+
+    /// The number of the part at a place in the object, where parts are bound to their numbers.
+    fn number_at(&self, place: usize) -> Result<Option<u16>> {
+        let number = match self {
+            Self::Unbound => return Ok(None),
+            Self::InARow => Some(place + 1),
+            Self::Chosen(bits) => {
+                let is_chosen = |at: &usize| (bits[at / 8] >> (at % 8)) & 1 == 1;
+                (0..bits.len() * 8).filter(is_chosen).nth(place).map(|at| at + 1)
+            }
+        };
+        let number = number.and_then(|number| u16::try_from(number).ok());
+        number.map(Some).ok_or_else(|| Error::corrupt("an object has more parts than numbers"))
     }
 }
 
@@ -102,12 +184,32 @@ fn once() -> Nonce {
 impl Secret {
     /// A new one for an object.
     pub(super) fn random(salted: bool) -> Self {
-        Self { key: random_bytes(), salted }
+        let parts = if salted { Parts::InARow } else { Parts::Unbound };
+        Self { key: random_bytes(), salted, parts, number: None }
     }
 
-    /// The key of a segment: of a part by its salt, of the whole by none.
+    /// The same for the part of an upload that has this number.
+    pub(crate) fn of_part(&self, number: u16) -> Self {
+        let number = (self.parts != Parts::Unbound).then_some(number);
+        Self { key: self.key, salted: self.salted, parts: self.parts.clone(), number }
+    }
+
+    /// The same for the part at a place in an object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](martlet_protocol::ErrorKind::Corrupt) where the object should have fewer.
+    pub(crate) fn of_part_at(&self, place: usize) -> Result<Self> {
+        let number = self.parts.number_at(place)?;
+        Ok(Self { key: self.key, salted: self.salted, parts: self.parts.clone(), number })
+    }
+
+    /// The key of a segment: of a part by its salt and its number, of the whole by neither.
     pub(crate) fn segment(&self, salt: &[u8]) -> SegmentKey {
-        SegmentKey::new(blake3::keyed_hash(&self.key, salt).as_bytes())
+        let mut made_of = salt.to_vec();
+        if let Some(number) = self.number {
+            made_of.extend(number.to_be_bytes());
+        }
+        SegmentKey::new(blake3::keyed_hash(&self.key, &made_of).as_bytes())
     }
 
     /// The document for an object, which whoever has `root` can unwrap.
@@ -122,8 +224,7 @@ impl Secret {
         let aad = Aad::from(place(bucket, key));
         let sealed = wrapping(root, &salt).seal_in_place_append_tag(once(), aad, &mut wrapped);
         sealed.expect("a key is short");
-        let document = Document { by, salt, wrapped, salted: self.salted };
-        postcard::to_extend(&document, vec![VERSION]).expect("a document can be encoded")
+        encode(&Document { by, salt, wrapped, salted: self.salted, parts: self.parts.clone() })
     }
 }
 
@@ -141,11 +242,12 @@ impl Locked {
 
     /// The data key, if this is the root that wrapped it.
     pub(super) fn open(&self, root: &[u8; 32]) -> Option<Secret> {
-        let Document { salt, wrapped, salted, .. } = &self.document;
+        let Document { salt, wrapped, salted, parts, .. } = &self.document;
         let mut wrapped = wrapped.clone();
         let aad = Aad::from(&self.place);
         let key = wrapping(root, salt).open_in_place(once(), aad, &mut wrapped).ok()?;
-        Some(Secret { key: (&*key).try_into().ok()?, salted: *salted })
+        let key = (&*key).try_into().ok()?;
+        Some(Secret { key, salted: *salted, parts: parts.clone(), number: None })
     }
 }
 
@@ -248,11 +350,62 @@ mod tests {
         let locked = locked(&golden.unwrap(), (HOME, "k"));
         assert_eq!(locked.by(), &Wrapper::Customer);
         assert!(locked.document.salted && locked.document.salt == [0xaa; 32]);
+        assert_eq!(locked.document.parts, Parts::Unbound);
+        let golden = format!("0200{}30{}010102d007", "aa".repeat(32), "bb".repeat(48));
+        let chosen = self::locked(&hex::decode(golden).unwrap(), (HOME, "k")).document.parts;
+        assert_eq!(chosen, Parts::Chosen(vec![0xd0, 0x07]));
         for wrong in [vec![], vec![2, 0], vec![VERSION, 9]] {
             assert!(Locked::of(&marks(wrong.clone()), (HOME, "k")).is_err(), "{wrong:?}");
             assert!(!is_salted(&wrong));
         }
         assert!(Locked::of(&Marks::default(), (HOME, "k")).unwrap().is_none());
+    }
+
+    #[test]
+    fn each_part_has_a_key_of_its_number_and_those_of_before_have_none() {
+        let seal = |secret: &Secret| {
+            let plain = bytes::Bytes::from_static(b"the same bytes");
+            secret.segment(&[1; 16]).seal(0, &[plain], true, bytes::BytesMut::new())
+        };
+        let secret = Secret::random(true);
+        assert_ne!(seal(&secret.of_part(1)), seal(&secret.of_part(2)));
+        assert_eq!(seal(&secret.of_part(2)), seal(&secret.of_part_at(1).unwrap()));
+        let before = Secret { parts: Parts::Unbound, ..Secret::random(true) };
+        let alone = SegmentKey::new(blake3::keyed_hash(&before.key, &[1; 16]).as_bytes());
+        let plain = bytes::Bytes::from_static(b"the same bytes");
+        let alone = alone.seal(0, &[plain], true, bytes::BytesMut::new());
+        assert_eq!(seal(&before.of_part(2)), alone);
+        assert_eq!(seal(&before.of_part_at(9).unwrap()), alone);
+    }
+
+    #[test]
+    fn documents_say_which_parts_were_chosen_unless_they_count_up() {
+        let customer = CustomerKey::new(&[1; 32]);
+        let lock = |secret: &Secret| secret.lock(Wrapper::Customer, customer.root(), (HOME, "k"));
+        let number_at = |marks: &Marks, place| {
+            let locked = Locked::of(marks, (HOME, "k")).unwrap().unwrap();
+            let secret = locked.open(customer.root()).unwrap();
+            // Who wraps it anew keeps what it says.
+            let again = self::locked(&lock(&secret), (HOME, "k"));
+            assert_eq!(again.document.parts, locked.document.parts);
+            secret.of_part_at(place).map(|secret| secret.number).ok()
+        };
+        let document = lock(&Secret::random(true));
+        assert_eq!((document[0], document.last()), (VERSION_OF_PARTS, Some(&0)));
+        let mut in_a_row = marks(document.clone());
+        choose_parts(&mut in_a_row, &[1, 2, 3]).unwrap();
+        assert_eq!(in_a_row.get(Mark::Encryption), Some(&document[..]));
+        assert_eq!(number_at(&in_a_row, 2), Some(Some(3)));
+        let mut chosen = marks(document);
+        choose_parts(&mut chosen, &[2, 9, 10_000]).unwrap();
+        let places = [0, 1, 2, 3].map(|place| number_at(&chosen, place));
+        assert_eq!(places, [Some(Some(2)), Some(Some(9)), Some(Some(10_000)), None]);
+        let before = Secret { parts: Parts::Unbound, ..Secret::random(true) };
+        let mut marks = marks(lock(&before));
+        let as_it_was = marks.clone();
+        choose_parts(&mut marks, &[5]).unwrap();
+        assert_eq!((&marks, number_at(&marks, 0)), (&as_it_was, Some(None)));
+        choose_parts(&mut Marks::default(), &[5]).unwrap();
     }
 
     #[test]

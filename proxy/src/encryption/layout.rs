@@ -66,6 +66,8 @@ impl Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) segment: Segment,
+    /// Which of the segments it is, from 0.
+    pub(crate) at: usize,
     pub(crate) chunks: Range<u64>,
     /// Whether its salt stands right before them.
     pub(crate) has_salt: bool,
@@ -92,10 +94,10 @@ impl Plan {
         let length = range.end - range.start;
         let mut plan = Self { runs: VecDeque::new(), stored: 0..0, salt: None, skip: 0, length };
         let (mut start, mut stored_start) = (0, 0);
-        for segment in segments {
+        for (at, segment) in segments.into_iter().enumerate() {
             let end = start + segment.bytes;
             if segment.bytes > 0 && start < range.end && range.start < end {
-                plan.add(segment, (start, stored_start), range);
+                plan.add((at, segment), (start, stored_start), range);
             }
             stored_start += segment.stored();
             start = end;
@@ -103,19 +105,24 @@ impl Plan {
         plan
     }
 
-    fn add(&mut self, segment: Segment, (start, stored_start): (u64, u64), range: &Range<u64>) {
+    fn add(
+        &mut self,
+        (at, segment): (usize, Segment),
+        (start, stored_start): (u64, u64),
+        range: &Range<u64>,
+    ) {
         let first = range.start.saturating_sub(start) / CHUNK_BYTES;
         let end = (range.end - start).min(segment.bytes).div_ceil(CHUNK_BYTES);
         let has_salt = segment.salted && first == 0;
         if self.runs.is_empty() {
             self.skip = range.start - start - first * CHUNK_BYTES;
-            let at = if first == 0 { 0 } else { segment.chunk_start(first) };
-            self.stored.start = stored_start + at;
+            let before = if first == 0 { 0 } else { segment.chunk_start(first) };
+            self.stored.start = stored_start + before;
             let is_apart = segment.salted && !has_salt;
             self.salt = is_apart.then_some(stored_start..stored_start + SALT_BYTES);
         }
         self.stored.end = stored_start + segment.chunk_start(end);
-        self.runs.push_back(Run { segment, chunks: first..end, has_salt });
+        self.runs.push_back(Run { segment, at, chunks: first..end, has_salt });
     }
 }
 
@@ -177,6 +184,8 @@ mod tests {
         assert_eq!(plan.stored, first..parts[0].stored() + parts[2].stored() + SALT_BYTES + S);
         let runs: Vec<_> = plan.runs.iter().map(|run| (run.chunks.clone(), run.has_salt)).collect();
         assert_eq!(runs, [(1..2, false), (0..1, true), (0..1, true)]);
+        let places: Vec<_> = plan.runs.iter().map(|run| run.at).collect();
+        assert_eq!(places, [0, 2, 3], "a part without bytes has its place, too");
         let whole = Plan::new(parts, &(0..5 * C + 10));
         assert_eq!(whole.stored, 0..parts.iter().map(|part| part.stored()).sum());
         assert_eq!(whole.salt, None);

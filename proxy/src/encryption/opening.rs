@@ -53,9 +53,9 @@ impl Inner {
         let salted = secret.salted;
         let segments = lengths.iter().map(|&bytes| Segment { bytes, salted });
         let plan = Plan::new(segments, &range);
-        if plan.runs.is_empty() {
+        let Some(place) = plan.runs.front().map(|run| run.at) else {
             return Err(Error::corrupt("the parts of an object are shorter than it is").into());
-        }
+        };
         let key = match plan.salt.clone() {
             None if salted => None,
             None => Some(Arc::new(secret.segment(&[]))),
@@ -63,7 +63,7 @@ impl Inner {
                 let mut bytes = self.open_stored(found, apart).await?;
                 let mut salt = BytesMut::new();
                 fill(&mut bytes, &mut salt, SALT_BYTES).await?;
-                Some(Arc::new(secret.segment(&salt)))
+                Some(Arc::new(secret.of_part_at(place)?.segment(&salt)))
             }
         };
         let bytes = self.open_stored(found, plan.stored.clone()).await?;
@@ -119,13 +119,13 @@ impl Chunks {
     /// The next batch of stored bytes.
     async fn next(&mut self) -> Result<Option<Batch>, Error> {
         let Some(run) = self.plan.runs.front() else { return Ok(None) };
-        let Run { segment, chunks, has_salt } = run.clone();
+        let Run { segment, at, chunks, has_salt } = run.clone();
         let key = match &self.key {
             Some(key) => key.clone(),
             None if has_salt => {
                 fill(&mut self.bytes, &mut self.buffer, SALT_BYTES).await?;
                 let salt = self.buffer.split_to(SALT);
-                Arc::new(self.secret.segment(&salt))
+                Arc::new(self.secret.of_part_at(at)?.segment(&salt))
             }
             None => return Err(Error::internal("a part is read without its salt")),
         };

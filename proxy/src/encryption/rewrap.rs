@@ -158,7 +158,7 @@ impl Inner {
             object.attributes.marks.set(Mark::Encryption, document);
             Ok(Some(object))
         };
-        match self.revise_object(bucket, name, &mut change).await {
+        match self.revise_by_operator(bucket, name, &mut change).await {
             Ok(_) => Ok(true),
             Err(_) if is_done => Ok(false),
             Err(Error::NoSuchKey | Error::NoSuchVersion | Error::DeleteMarker { .. }) => Ok(false),

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::fanout::{EndedAt, Fanout};
 use super::placement::Placement;
-use crate::pipe::{Gauge, Input, Tap, pipe};
+use crate::pipe::{Gauge, Input, Keep, Tap, pipe};
 use crate::store::Inner;
 use crate::unclaimed::Placed;
 
@@ -100,8 +100,13 @@ pub(crate) fn begin(
     if devices.len() != pieces.len() {
         return Err(Error::internal("a ring has fewer replicas than an extent has pieces"));
     }
-    let kept = |piece: &Piece| piece.fragment.is_some().then(|| inner.extents.kept.clone());
-    let (pipes, taps): (Vec<_>, Vec<_>) = pieces.iter().map(|piece| pipe(kept(piece))).unzip();
+    // Copies are the same bytes in all pipes.
+    let kept = |piece: &Piece| match piece.fragment {
+        Some(_) => Keep { bytes: inner.extents.kept.clone(), pipes: 1 },
+        None => Keep { bytes: inner.extents.kept_copies.clone(), pipes: pieces.len() },
+    };
+    let pipes = pieces.iter().map(|piece| pipe(Some(kept(piece))));
+    let (pipes, taps): (Vec<_>, Vec<_>) = pipes.unzip();
     let ended_at = EndedAt::default();
     let write = Arc::new(ExtentWrite {
         inner: inner.clone(),
@@ -199,12 +204,13 @@ impl ExtentWrite {
         }
     }
 
-    /// Deletes copies that are not what the others are.
+    /// Lets go of copies that are not what the others are. The extent is wanted: a mark of a delete
+    /// would keep the right bytes away from these devices, and stop repair (rule X4).
     pub(super) fn discard(&self, devices: &[DeviceId]) {
         for device in devices {
             tracing::warn!(extent = %self.id, %device, "a copy differs from the others");
+            self.inner.release_soon(*device, self.id);
         }
-        self.inner.delete_soon(devices.iter().map(|device| (*device, self.id)).collect());
     }
 
     /// The next device in place of one that failed, where there is one and all bytes are still there.

@@ -6,6 +6,10 @@
 //! ```
 //!
 //! Enough is a majority of copies that are alike, or of an extent that d fragments give back, d+1.
+//!
+//! The grace is as long again as the others took, for devices that usually keep it. One that is later by
+//! habit is not waited for, so it doesn't set the latency; its piece goes on behind, and what that took
+//! is how it is known to be faster again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,6 +28,9 @@ use super::placement::{has_nodes, same_node};
 use super::seek::worse;
 use super::tally::{CopyTally, Verdict};
 
+/// The least that a write waits for a piece whose device is known to keep up.
+const GRACE_KNOWN_MIN: Duration = Duration::from_millis(20);
+
 impl ExtentWrite {
     /// Waits until enough pieces are durable, and a little longer for the rest.
     pub(super) async fn gather(self: Arc<Self>, mut pieces: Pieces) -> Result<ExtentRef> {
@@ -31,7 +38,10 @@ impl ExtentWrite {
         let mut failure = None;
         let chosen = loop {
             let verdict = match pieces.next().await {
-                Some(written) => self.count(&mut tally, written, &mut failure)?,
+                Some(written) => {
+                    self.note_lag(&written, Instant::now());
+                    self.count(&mut tally, written, &mut failure)?
+                }
                 None => tally.verdict(),
             };
             match verdict {
@@ -42,8 +52,10 @@ impl ExtentWrite {
         };
         let begun = Instant::now();
         let took = self.ended_at.lock().map_or(Duration::ZERO, |ended| begun - ended);
-        let grace_ends = begun + took.clamp(GRACE_MIN, GRACE_MAX);
-        while let Ok(Some(written)) = timeout_at(grace_ends, pieces.next()).await {
+        loop {
+            let grace_ends = begun + self.grace(&tally, took);
+            let Ok(Some(written)) = timeout_at(grace_ends, pieces.next()).await else { break };
+            self.note_lag(&written, begun);
             self.count(&mut tally, written, &mut failure)?;
         }
         self.settled.store(true, Ordering::Release);
@@ -51,13 +63,37 @@ impl ExtentWrite {
         self.discard(&differing);
         if !pieces.is_empty() {
             let waited = begun.elapsed();
-            let late = self.placement.lock().devices().to_vec();
-            for device in late.into_iter().filter(|device| !tally.holds(*device)) {
+            for device in self.late(&tally) {
                 self.inner.extents.health.overtaken(device, waited);
             }
-            laggards::leave(self, pieces, chosen);
+            laggards::leave(self, pieces, (chosen, begun));
         }
         Ok(chosen)
+    }
+
+    /// The devices whose pieces are still under way.
+    fn late(&self, tally: &CopyTally) -> Vec<DeviceId> {
+        let mut late = self.placement.lock().devices().to_vec();
+        late.retain(|device| !tally.holds(*device));
+        late
+    }
+
+    /// How long those are waited for that are late, when the others took so long from the last byte on.
+    fn grace(&self, tally: &CopyTally, took: Duration) -> Duration {
+        let known = took.clamp(GRACE_KNOWN_MIN, GRACE_MAX);
+        let grace = |device| match self.inner.extents.health.lag(device) {
+            None => took.clamp(GRACE_MIN, GRACE_MAX),
+            Some(lag) if lag <= known => known,
+            Some(_) => Duration::ZERO,
+        };
+        self.late(tally).into_iter().map(grace).max().unwrap_or_default()
+    }
+
+    /// Learns by how much a piece came after enough others, which were there at a time.
+    pub(super) fn note_lag(&self, written: &Written, enough_at: Instant) {
+        if let Ok((device, _)) = written {
+            self.inner.extents.health.lagged(*device, enough_at.elapsed());
+        }
     }
 
     fn count(

@@ -25,6 +25,9 @@ pub(crate) const HEDGE_AFTER_MIN: Duration = Duration::from_millis(30);
 const HEDGE_AFTER_MAX: Duration = Duration::from_secs(1);
 /// What a hedged reader waits, in times of what its device usually takes.
 const HEDGE_AFTER_FACTOR: u32 = 4;
+/// The most that one piece adds to what is known of its device's lag: one that is late once is not slow by
+/// habit for long.
+const LAG_MAX: Duration = Duration::from_secs(1);
 /// One read of so many may be hedged: a cluster at its limit must not be asked twice for all.
 const READS_PER_HEDGE: u32 = 20;
 /// Hedges that may be saved up.
@@ -45,6 +48,8 @@ struct Record {
     answered_at: Option<Instant>,
     /// How long the first byte of a read takes, smoothed.
     usual: Duration,
+    /// How long after enough others its pieces are durable, smoothed; none before the first.
+    lag: Option<Duration>,
 }
 
 impl Default for Health {
@@ -126,6 +131,19 @@ impl Health {
     pub(crate) fn patience(&self, device: DeviceId) -> Duration {
         let usual = self.devices.lock().get(&device).map_or(Duration::ZERO, |r| r.usual);
         (usual * HEDGE_AFTER_FACTOR).clamp(HEDGE_AFTER_MIN, HEDGE_AFTER_MAX)
+    }
+
+    /// A piece was durable so long after enough others were, or among them.
+    pub(crate) fn lagged(&self, device: DeviceId, by: Duration) {
+        self.note(device, |record| {
+            let by = by.min(LAG_MAX);
+            record.lag = Some(record.lag.map_or(by, |lag| (lag * 7 + by) / 8));
+        });
+    }
+
+    /// How long after enough others a device's pieces usually are durable, if that was ever seen.
+    pub(crate) fn lag(&self, device: DeviceId) -> Option<Duration> {
+        self.devices.lock().get(&device).and_then(|record| record.lag)
     }
 
     /// Counts a read: so many of them make a hedge.
@@ -215,6 +233,18 @@ mod tests {
             health.first_byte(ONE, ms(2000));
         }
         assert_eq!(health.patience(ONE), HEDGE_AFTER_MAX);
+    }
+
+    #[test]
+    fn a_lag_is_learned_and_forgotten() {
+        let health = Health::default();
+        assert_eq!(health.lag(ONE), None);
+        health.lagged(ONE, ms(200));
+        assert_eq!(health.lag(ONE), Some(ms(200)));
+        (0..40).for_each(|_| health.lagged(ONE, ms(0)));
+        assert!(health.lag(ONE).is_some_and(|lag| lag < ms(5)));
+        health.lagged(ONE, Duration::from_mins(1));
+        assert!(health.lag(ONE).is_some_and(|lag| lag < ms(150)));
     }
 
     #[test]

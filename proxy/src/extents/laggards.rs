@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use martlet_protocol::extent::ExtentRef;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::delivery::{ExtentWrite, Pieces};
 use crate::pipe::Gauge;
@@ -20,8 +20,12 @@ const TIME_MAX: Duration = Duration::from_mins(1);
 /// How long a copy that has all its bytes may take to be done when nobody wants it any more.
 pub(crate) const END_TIME: Duration = Duration::from_secs(5);
 
-/// Lets copies go on by themselves.
-pub(super) fn leave(write: Arc<ExtentWrite>, mut copies: Pieces, chosen: ExtentRef) {
+/// Lets copies go on by themselves, of an extent that had enough of them at a time.
+pub(super) fn leave(
+    write: Arc<ExtentWrite>,
+    mut copies: Pieces,
+    (chosen, enough_at): (ExtentRef, Instant),
+) {
     let mut unwanted = write.placed.unwanted();
     let held: usize = write.gauges.iter().map(|gauge| gauge.standing().waiting_cost).sum();
     write.gauges.iter().for_each(Gauge::settle);
@@ -36,7 +40,7 @@ pub(super) fn leave(write: Arc<ExtentWrite>, mut copies: Pieces, chosen: ExtentR
         let is_unwanted = tokio::select! {
             biased;
             unwanted = unwanted.wait_for(|unwanted| *unwanted) => unwanted.is_ok(),
-            _ = timeout(TIME_MAX, finish(&write, &mut copies, chosen)) => false,
+            _ = timeout(TIME_MAX, finish(&write, &mut copies, (chosen, enough_at))) => false,
         };
         if is_unwanted {
             write.gauges.iter().for_each(Gauge::break_off);
@@ -47,8 +51,13 @@ pub(super) fn leave(write: Arc<ExtentWrite>, mut copies: Pieces, chosen: ExtentR
 }
 
 /// Waits for all copies, and deletes those that are not what was acknowledged.
-async fn finish(write: &ExtentWrite, copies: &mut Pieces, chosen: ExtentRef) {
+async fn finish(
+    write: &ExtentWrite,
+    copies: &mut Pieces,
+    (chosen, enough_at): (ExtentRef, Instant),
+) {
     while let Some(written) = copies.next().await {
+        write.note_lag(&written, enough_at);
         match written {
             Ok((device, extent)) if extent != chosen => write.discard(&[device]),
             Ok(_) => {}

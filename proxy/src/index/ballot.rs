@@ -5,18 +5,19 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use martlet_protocol::backend::{Backend, PromiseReply, RegisterView};
+use martlet_protocol::backend::{Backend, PromiseReply, RegisterView, Want};
 use martlet_protocol::entry::Entry;
 use martlet_protocol::id::random_bytes;
 use martlet_protocol::register::WriteMode;
-use martlet_protocol::{Error, RegisterKey, RegisterKind, Result, Stamp};
-use tokio::sync::MutexGuard;
+use martlet_protocol::{Error, Level, RegisterKey, RegisterKind, Result, Stamp};
 use tokio::time::Instant;
 
 use super::judge::{ByView, Judge, Round};
 use super::place::{Calls, Place, Role};
+use super::read::is_absent;
 use super::verdicts::{Verdicts, put};
 use super::{Failed, Intent, Landed, Proposal, ROUNDS, Step, entry_write, unknown_outcome, winner};
+use crate::latch::Turn;
 use crate::quorum::{Progress, QuorumTally};
 use crate::store::Inner;
 
@@ -46,8 +47,8 @@ impl Inner {
         mut floor: Stamp,
         judge: &mut dyn Judge,
     ) -> Result<Landed, Failed> {
+        let deadline = Instant::now() + self.operation_time();
         let _turn = self.turn(intent.key).await;
-        let deadline = Instant::now() + Duration::from_millis(self.options.index_operation_ms);
         let (mut maybe_written, mut failure) = (false, None);
         for round in 0..ROUNDS {
             if round > 0 && !back_off(round, deadline).await {
@@ -103,12 +104,25 @@ impl Inner {
         Err(Failed::contended())
     }
 
-    /// The latch of a register. Those beside a head have none: their ballots, which only settle what
+    /// What a register holds, if a quorum agrees that nothing is there: neither an entry nor, on the
+    /// replicas that a quorum read asks, one that is on its way. None where something is, or nobody can
+    /// tell.
+    ///
+    /// What absence decides (a write over any object, a delete, tags) is answered by this look, and needs
+    /// no ballot: that would leave a row on every replica that holds nothing but a promise. The answer is
+    /// that of the moment of the look (rule R5). What was acknowledged before it is on a quorum, and one
+    /// of those asked has it. What is accepted by fewer has not been acknowledged, and comes after it.
+    pub(crate) async fn absence(&self, key: &RegisterKey) -> Option<RegisterView> {
+        let view = self.read(key, Want::Entry, Level::Strict).await.ok()?;
+        is_absent(&view).then_some(view)
+    }
+
+    /// The turn at a register. Those beside a head have none: their ballots, which only settle what
     /// replicas differ on, may be in the middle of the head's.
-    async fn turn(&self, key: &RegisterKey) -> Option<MutexGuard<'_, ()>> {
+    async fn turn(&self, key: &RegisterKey) -> Option<Turn<'_>> {
         match key.kind {
             RegisterKind::Version => None,
-            _ => Some(self.ballots.lock(key).await),
+            _ => Some(self.ballots.wait(key, self.turn_deadline()).await),
         }
     }
 

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::asking::Asking;
 use super::place::{Calls, Place, Role};
+use super::settle::Differing;
 use crate::store::Inner;
 
 /// What one device said.
@@ -56,13 +57,13 @@ fn enough(place: &Place, seen: &[Seen]) -> bool {
     place.has_quorum(seen.iter().map(|seen| seen.device))
 }
 
-/// Whether a quorum of each set agrees on the newest of all. A key that is absent for all is absent,
-/// whether there are tombstones or not.
+/// Whether a quorum of each set agrees on the newest of all, or on that there is nothing. A tombstone
+/// that only some hold is settled like any other entry: what it removed would be read again through
+/// those who lack it.
 fn agreed(place: &Place, seen: &[Seen]) -> bool {
     let Some(Seen { view: newest, .. }) = newest(seen) else { return false };
     let holders = seen.iter().filter(|seen| identity(&seen.view) == identity(newest));
-    let all_absent = || seen.iter().all(|seen| is_absent(&seen.view));
-    enough(place, seen) && (place.has_quorum(holders.map(|seen| seen.device)) || all_absent())
+    place.has_quorum(holders.map(|seen| seen.device))
 }
 
 /// Of two failures the one that says more: that a device is at a later term.
@@ -135,12 +136,16 @@ impl Inner {
         {
             return Ok((view, Given::Any));
         }
+        let read_ms = self.stamps.now_ms();
         let (seen, calls, error) = match self.read_members(place, key, want).await {
             Sight::Quorum(view) => return Ok((view, Given::Quorum)),
-            Sight::Differ(seen) => match self.settle(place, key, want, &seen).await {
-                Ok(view) => return Ok((view, Given::Quorum)),
-                Err(error) => (seen, Calls::new(), error),
-            },
+            Sight::Differ(seen) => {
+                let differing = Differing { key, want, seen: &seen, read_ms };
+                match self.settle(place, &differing).await {
+                    Ok(view) => return Ok((view, Given::Quorum)),
+                    Err(error) => (seen, Calls::new(), error),
+                }
+            }
             Sight::Short(seen, calls, error) => (seen, calls, error),
         };
         // Whoever decides at a later term is there: others may not answer in their place.

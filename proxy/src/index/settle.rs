@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use martlet_protocol::backend::{Backend, EntryWrite, RegisterView, Want, WriteReply};
 use martlet_protocol::entry::Entry;
+use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{Error, Level, RegisterKey, Result, WriteId};
 use tokio::time::Instant;
@@ -15,16 +16,31 @@ use super::{Failed, Intent, Landed, Step};
 use crate::quorum::QuorumTally;
 use crate::store::Inner;
 
+/// Replies to a read that differ.
+pub(super) struct Differing<'a> {
+    pub(super) key: &'a RegisterKey,
+    pub(super) want: Want,
+    pub(super) seen: &'a [Seen],
+    /// A time before the first reply, in milliseconds since 1970. Repairs are refused
+    /// [`FIRST_HAND_AGE_MS_MAX`] later: the register may have been deleted and collected by then.
+    pub(super) read_ms: u64,
+}
+
+impl Differing<'_> {
+    fn commit_by_ms(&self) -> u64 {
+        self.read_ms.saturating_add(FIRST_HAND_AGE_MS_MAX)
+    }
+}
+
 impl Inner {
     /// Brings the newest of replies that differ to a quorum: to those who lack it, as it is, and
-    /// where one of them has promised otherwise, by a ballot (rules R5, R6).
+    /// where one of them has promised otherwise, by a ballot (rules R5, R6, T2).
     pub(super) async fn settle(
         &self,
         place: &Place,
-        key: &RegisterKey,
-        want: Want,
-        seen: &[Seen],
+        differing: &Differing<'_>,
     ) -> Result<RegisterView> {
+        let &Differing { key, want, seen, .. } = differing;
         let best = newest(seen).map(|seen| &seen.view);
         let full = match best {
             Some(view) if lacks_bytes(view, Want::EntryAndInline) => {
@@ -33,40 +49,40 @@ impl Inner {
             best => best.cloned(),
         };
         if let Some(RegisterView { entry: Some(entry), inline, .. }) = &full
-            && self.repair(place, key, seen, entry, inline.clone()).await
+            && self.repair(place, differing, entry, inline.clone()).await
         {
             return Ok(full.unwrap_or_default());
         }
-        let view = self.settle_by_ballot(key).await?;
+        let view = self.settle_by_ballot(differing).await?;
         if lacks_bytes(&view, want) {
             return Err(Error::unavailable("replicas differ, and the bytes are gone"));
         }
         Ok(view)
     }
 
-    /// Sends an entry that some hold to all who were seen without it. Whether a quorum has it then.
+    /// Sends an entry to all devices that were seen without the entry. Returns true once a quorum holds
+    /// the entry.
     async fn repair(
         &self,
         place: &Place,
-        key: &RegisterKey,
-        seen: &[Seen],
+        differing: &Differing<'_>,
         entry: &Entry,
         inline: Option<Bytes>,
     ) -> bool {
         let mut calls = Calls::new();
         let mut holders = QuorumTally::new(&place.sets);
-        for seen in seen {
+        for seen in differing.seen {
             if identity(&seen.view) == Some((entry.order, entry.write_id)) {
                 holders.push(seen.device, true);
                 continue;
             }
             let write = EntryWrite {
-                key: key.clone(),
+                key: differing.key.clone(),
                 entry: entry.clone(),
                 inline: inline.clone(),
                 mode: WriteMode::Repair,
                 generation: u64::MAX,
-                commit_by_ms: u64::MAX,
+                commit_by_ms: differing.commit_by_ms(),
                 // Who took it first-hand knows what it left behind.
                 keep_body: true,
                 term: place.term,
@@ -87,12 +103,12 @@ impl Inner {
         true
     }
 
-    async fn settle_by_ballot(&self, key: &RegisterKey) -> Result<RegisterView> {
+    async fn settle_by_ballot(&self, differing: &Differing<'_>) -> Result<RegisterView> {
         let intent = Intent {
-            key,
+            key: differing.key,
             write_id: WriteId::random(),
             generation: u64::MAX,
-            commit_by_ms: u64::MAX,
+            commit_by_ms: differing.commit_by_ms(),
             level: Level::Strict,
             claim: None,
         };

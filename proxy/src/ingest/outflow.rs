@@ -1,8 +1,9 @@
 //! The devices' end of a body: extents one after the other, as copies or as coded fragments.
 //!
 //! Up to two extents are in flight: the sync of one overlaps the arrival of the next. What waits in
-//! pipes is bounded for each extent and over the whole store; what a coded extent has standing besides
-//! is reserved before its first byte ([`admission`](crate::coded::admission)).
+//! pipes is bounded for each extent and over the whole store; what an extent has standing besides is
+//! reserved before its first byte ([`admission`](crate::coded::admission)): parity of a coded one, and
+//! the bytes of a short copy, which devices gather until it is whole.
 //!
 //! A coded extent has to know its length before it begins. If nobody knows how long the body is, bytes
 //! are gathered first, and an extent is made of what has come.
@@ -17,7 +18,7 @@ use futures::stream::FuturesOrdered;
 use martlet_erasure::Code;
 use martlet_protocol::backend::NewExtent;
 use martlet_protocol::extent::{ExtentRef, Layout, Owner};
-use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX};
+use martlet_protocol::limits::{CHUNK_BYTES, EXTENT_BYTES_MAX, PACKED_BYTES_MAX};
 use martlet_protocol::{Error, ExtentId};
 
 use super::{Destination, Source};
@@ -52,9 +53,30 @@ pub(super) struct Outflow<'a> {
 
 /// The extent that bytes go to.
 enum Current {
-    Copies(Fanout),
+    Copies(Copies),
     Coded(Box<CodedWrite>),
     Gathering(Gathering),
+}
+
+/// An extent of which devices get whole copies.
+struct Copies {
+    fanout: Fanout,
+    bytes: u64,
+    /// For what devices gather; none once they write it as it comes.
+    reserve: Option<Reserve>,
+}
+
+impl Copies {
+    /// Counts bytes that came. What is too long for a volume is gathered no more.
+    fn arrived(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if self.bytes > PACKED_BYTES_MAX {
+            self.reserve = None;
+        }
+        if let Some(reserve) = &self.reserve {
+            reserve.pace().arrived(bytes);
+        }
+    }
 }
 
 /// An extent whose length nobody knows yet.
@@ -96,8 +118,7 @@ impl<'a> Outflow<'a> {
             self.send(chunk, stored).await?;
         }
         loop {
-            let next = alongside(&mut self.writing, &mut self.written, source.next()).await??;
-            let Some(chunk) = next else { break };
+            let Some(chunk) = self.next(source).await? else { break };
             self.send(chunk.clone(), stored).await?;
             source.passed_on(&chunk);
             let hashed = source.hashing.keep_up();
@@ -118,6 +139,22 @@ impl<'a> Outflow<'a> {
             return Err(Error::internal(message).into());
         }
         Ok(self.written)
+    }
+
+    /// The next bytes of the body. What stands meanwhile does so for as long as its pace allows.
+    async fn next(&mut self, source: &mut Source) -> Result<Option<Bytes>> {
+        let Self { writing, written, current, .. } = self;
+        let pace = match current {
+            Some(Current::Coded(coded)) => Some(coded.pace()),
+            Some(Current::Gathering(gathering)) => Some(gathering.reserve.pace()),
+            Some(Current::Copies(copies)) => copies.reserve.as_ref().map(Reserve::pace),
+            None => None,
+        };
+        let next = alongside(writing, written, source.next());
+        match pace {
+            Some(pace) => pace.wait_for(next).await??,
+            None => next.await?,
+        }
     }
 
     async fn send(&mut self, mut chunk: Bytes, announced: Option<u64>) -> Result<()> {
@@ -144,17 +181,20 @@ impl<'a> Outflow<'a> {
         let Self { inner, writing, written, current, .. } = self;
         match current {
             None => {}
-            Some(Current::Copies(fanout)) => {
-                let ready = admitted(inner, fanout, piece.len());
+            Some(Current::Copies(copies)) => {
+                let ready = admitted(inner, &mut copies.fanout, piece.len());
                 let permit = alongside(writing, written, ready).await?;
-                fanout.push(&piece, &permit);
+                copies.arrived(piece.len());
+                copies.fanout.push(&piece, &permit);
             }
             Some(Current::Coded(coded)) => {
                 let ready = admitted(inner, coded.fanout(), piece.len());
                 let permit = alongside(writing, written, ready).await?;
+                coded.pace().arrived(piece.len());
                 coded.push(&piece, &permit)?;
             }
             Some(Current::Gathering(gathering)) => {
+                gathering.reserve.pace().arrived(piece.len());
                 gathering.cost += cost(&piece) as u64;
                 gathering.pieces.push(piece);
                 self.room = gathering.cost_max.saturating_sub(gathering.cost);
@@ -166,7 +206,7 @@ impl<'a> Outflow<'a> {
     async fn end_extent(&mut self) -> Result<()> {
         match self.current.take() {
             None => {}
-            Some(Current::Copies(fanout)) => fanout.finish(),
+            Some(Current::Copies(copies)) => copies.fanout.finish(),
             Some(Current::Coded(coded)) => coded.finish(),
             Some(Current::Gathering(gathering)) => {
                 let Gathering { new, code, pieces, reserve, .. } = gathering;
@@ -193,19 +233,21 @@ impl<'a> Outflow<'a> {
             (None, left) => {
                 let length = left.map(|left| left.min(EXTENT_BYTES_MAX));
                 let new = NewExtent { length, ..new };
+                let reserve = self.reserve_gathered(length).await?;
                 let (fanout, write) = extents::begin(self.inner, &new, self.unclaimed.placed())?;
                 self.writing.push_back(write);
-                (Current::Copies(fanout), EXTENT_BYTES_MAX)
+                (Current::Copies(Copies { fanout, bytes: 0, reserve }), EXTENT_BYTES_MAX)
             }
             (Some(code), Some(left)) => {
                 let length = left.min(code.extent_bytes_max());
-                let reserve = self.reserve(parity_bytes(code, length)?).await?;
+                let reserve = self.reserve(parity_bytes(code, length)?, length).await?;
                 let coded = self.begin_coded(code, (&new, length), reserve)?;
                 (Current::Coded(Box::new(coded)), length)
             }
             (Some(code), None) => {
                 let cost_max = GATHERED_COST_MAX.min(code.extent_bytes_max());
-                let reserve = self.reserve(cost_max + parity_bytes(code, cost_max)?).await?;
+                let standing = cost_max + parity_bytes(code, cost_max)?;
+                let reserve = self.reserve(standing, cost_max).await?;
                 let pieces = Vec::new();
                 let gathering = Gathering { new, code, pieces, cost: 0, cost_max, reserve };
                 (Current::Gathering(gathering), cost_max)
@@ -227,8 +269,19 @@ impl<'a> Outflow<'a> {
         Ok(coded)
     }
 
-    async fn reserve(&mut self, bytes: u64) -> Result<Reserve> {
-        let reserve = self.inner.extents.admission.reserve(&self.inner.buffer, bytes);
+    /// Waits until devices may gather a copy of this length, if they do: a longer one they write as it
+    /// comes.
+    async fn reserve_gathered(&mut self, length: Option<u64>) -> Result<Option<Reserve>> {
+        match length.unwrap_or(PACKED_BYTES_MAX) {
+            length @ ..=PACKED_BYTES_MAX => self.reserve(length, length).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Waits until so many bytes may stand for an extent of at most `length` bytes.
+    async fn reserve(&mut self, bytes: u64, length: u64) -> Result<Reserve> {
+        let admission = &self.inner.extents.admission;
+        let reserve = admission.reserve(&self.inner.buffer, (bytes, length));
         Ok(alongside(&mut self.writing, &mut self.written, reserve).await??)
     }
 

@@ -17,7 +17,9 @@ use super::drive::{Driven, Driver};
 use super::part::Parts;
 use super::{Place, attributes_of};
 use crate::api::{CompleteUpload, Incoming, NamedPart, Written};
+use crate::bucket::again_if_replaced;
 use crate::digest::{composite, joined, md5_of_md5s};
+use crate::encryption::choose_parts;
 use crate::error::{Error, Result};
 use crate::ingest::Destination;
 use crate::put::object_of;
@@ -26,7 +28,7 @@ use crate::store::{Inner, ObjectStore};
 use crate::unclaimed::Unclaimed;
 
 impl ObjectStore {
-    /// Completes an upload. Sent again, it answers the same.
+    /// Completes an upload. Sent again, it answers the same; with other parts [`Error::NoSuchUpload`].
     ///
     /// # Errors
     /// [`Error::NoSuchUpload`], [`Error::InvalidPart`], [`Error::InvalidPartOrder`],
@@ -40,27 +42,8 @@ impl ObjectStore {
         complete: CompleteUpload,
     ) -> Result<Written> {
         check_order(&complete.parts)?;
-        let inner = &self.inner();
-        let place = inner.place(bucket, key, upload).await?;
-        let _turn = inner.uploads.lock(&place.key).await;
-        let upload = inner.upload(&place).await?;
-        let at = (place.bucket.id, place.object_key);
-        inner.check_upload_key(&upload.attributes.marks, at)?;
-        match &upload.state {
-            UploadState::Aborted => Err(Error::NoSuchUpload),
-            UploadState::Completed { write_id, etag } => {
-                inner.completed_before(&place, &upload, *write_id, *etag).await
-            }
-            UploadState::Completing { .. } => {
-                match Box::pin(inner.drive(&place, &upload, Driver::Another)).await? {
-                    Driven::Completed(written) => Ok(*written),
-                    Driven::Reopened(_) => {
-                        Box::pin(inner.complete_charged(&place, &complete)).await
-                    }
-                }
-            }
-            UploadState::Open => Box::pin(inner.complete_charged(&place, &complete)).await,
-        }
+        let (inner, complete) = (&self.inner(), &complete);
+        again_if_replaced(|| inner.complete((bucket, key), upload, complete)).await
     }
 }
 
@@ -78,6 +61,17 @@ fn check_order(parts: &[NamedPart]) -> Result<()> {
     }
 }
 
+/// The entity tag of the object that parts of these tags make; none where a tag is that of no part.
+fn etag_of(parts: &[NamedPart]) -> Option<ETag> {
+    let md5 = |part: &NamedPart| {
+        let mut md5 = [0; 16];
+        hex::decode_to_slice(part.etag.trim_matches('"'), &mut md5).ok().map(|()| md5)
+    };
+    let md5s: Vec<[u8; 16]> = parts.iter().map(md5).collect::<Option<_>>()?;
+    let parts = u16::try_from(parts.len()).ok()?;
+    Some(ETag::Multipart { md5: md5_of_md5s(md5s.iter()), parts })
+}
+
 fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
     let etag = named.etag.trim_matches('"');
     if !ETag::Md5(part.md5).to_string().eq_ignore_ascii_case(etag) {
@@ -86,7 +80,10 @@ fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
     for (algorithm, value) in &named.checksums {
         match part.checksums.iter().find(|sum| sum.algorithm == *algorithm) {
             // Nobody computed it.
-            None => return Err(Error::BadChecksum(*algorithm)),
+            None => {
+                let (number, algorithm) = (named.number, *algorithm);
+                return Err(Error::BadPartChecksum { number, algorithm });
+            }
             Some(sum) if sum.value != *value => return Err(Error::InvalidPart(named.number)),
             Some(_) => {}
         }
@@ -99,11 +96,14 @@ fn check_part(named: &NamedPart, part: &Part) -> Result<()> {
 fn check_given(upload: &Upload, complete: &CompleteUpload) -> Result<()> {
     let begun_with = upload.checksum.map(|(_, kind)| kind);
     if complete.checksum_kind.is_some_and(|kind| begun_with.is_some_and(|begun| begun != kind)) {
-        return Err(Error::InvalidRequest(
-            "The upload was created using another checksum type. The complete request must use the \
-             same checksum type."
-                .into(),
-        ));
+        return Err(Error::InvalidRequest(format!(
+            "The upload was created using the {} checksum mode. The complete request must use the \
+                 same checksum mode.",
+            match begun_with {
+                Some(ChecksumKind::Composite) => "COMPOSITE",
+                _ => "FULL_OBJECT",
+            }
+        )));
     }
     let Some((algorithm, ChecksumKind::Composite)) = upload.checksum else { return Ok(()) };
     let is_missing =
@@ -164,13 +164,55 @@ fn part_checksums_of(upload: &Upload, chosen: &[Box<Part>]) -> Vec<Vec<u8>> {
 }
 
 impl Inner {
+    async fn complete(
+        self: &Arc<Self>,
+        at: (&str, &str),
+        upload: UploadId,
+        complete: &CompleteUpload,
+    ) -> Result<Written> {
+        let written = Box::pin(self.complete_once(at, upload, complete)).await?;
+        // Whoever names other parts than those that the upload was completed of doesn't ask again for what
+        // was done.
+        if etag_of(&complete.parts) == Some(written.object.etag) {
+            return Ok(written);
+        }
+        Err(Error::NoSuchUpload)
+    }
+
+    /// Completes an upload, or finds what it was completed to before.
+    async fn complete_once(
+        self: &Arc<Self>,
+        (bucket, key): (&str, &str),
+        upload: UploadId,
+        complete: &CompleteUpload,
+    ) -> Result<Written> {
+        let place = self.place(bucket, key, upload).await?;
+        let _turn = self.uploads.wait(&place.key, self.upload_turn_deadline()).await;
+        let upload = self.upload(&place).await?;
+        let at = (place.bucket.id, place.object_key);
+        self.check_upload_key(&upload.attributes.marks, at)?;
+        match &upload.state {
+            UploadState::Aborted => Err(Error::NoSuchUpload),
+            UploadState::Completed { write_id, etag } => {
+                self.completed_before(&place, &upload, *write_id, *etag).await
+            }
+            UploadState::Completing { .. } => {
+                match Box::pin(self.drive(&place, &upload, Driver::Another)).await? {
+                    Driven::Completed(written) => Ok(*written),
+                    Driven::Reopened(_) => Box::pin(self.complete_charged(&place, complete)).await,
+                }
+            }
+            UploadState::Open => Box::pin(self.complete_charged(&place, complete)).await,
+        }
+    }
+
     /// Completes an open upload, which makes one more object of bytes that were charged as parts.
     async fn complete_charged(
         self: &Arc<Self>,
         place: &Place<'_>,
         complete: &CompleteUpload,
     ) -> Result<Written> {
-        let charge = Box::pin(self.charge(&place.bucket, Asked::upload())).await?;
+        let charge = Box::pin(self.charge(&place.bucket, Asked::completion())).await?;
         let written = self.complete_open(place, complete).await?;
         charge.written(self.stamps.now_ms());
         Ok(written)
@@ -247,7 +289,7 @@ impl Inner {
     ) -> Result<Vec<Box<Part>>> {
         match self.choose(place, named).await {
             // If nobody keeps a part for others any more, what was on its way has arrived.
-            Err(Error::InvalidPart(_) | Error::BadChecksum(_))
+            Err(Error::InvalidPart(_) | Error::BadPartChecksum { .. })
                 if self.has_all_parts(place).await? =>
             {
                 self.choose(place, named).await
@@ -303,17 +345,8 @@ impl Inner {
     async fn choose(&self, place: &Place<'_>, named: &[NamedPart]) -> Result<Vec<Box<Part>>> {
         let mut parts = Parts::new(self, place, 0, named.len(), Level::Strict)?;
         let mut chosen = Vec::with_capacity(named.len());
-        let mut next = parts.next().await?;
         for (at, wanted) in named.iter().enumerate() {
-            while next.as_ref().is_some_and(|(number, _)| u32::from(*number) < wanted.number) {
-                next = parts.next().await?;
-            }
-            let part = match next.take() {
-                Some((number, part)) if u32::from(number) == wanted.number => part,
-                _ => return Err(Error::InvalidPart(wanted.number)),
-            };
-            next = parts.next().await?;
-            check_part(wanted, &part)?;
+            let part = parts.find(wanted.number, |part| check_part(wanted, part)).await?;
             let minimum = self.options.part_bytes_min;
             if at + 1 < named.len() && part.size < minimum {
                 let (number, size) = (wanted.number, part.size);
@@ -337,8 +370,11 @@ impl Inner {
         if size > OBJECT_BYTES_MAX {
             return Err(Error::EntityTooLarge { size, maximum: OBJECT_BYTES_MAX });
         }
-        if complete.object_size.is_some_and(|given| given != size) {
-            return Err(Error::InvalidRequest(format!("the parts have {size} bytes together")));
+        if let Some(given) = complete.object_size.filter(|given| *given != size) {
+            return Err(Error::InvalidRequest(format!(
+                "The provided 'x-amz-mp-object-size' header value {given} does not match what was \
+                 computed: {size}"
+            )));
         }
         let checksum = checksum_of(upload, chosen)?;
         if let Some((algorithm, value)) = &complete.checksum {
@@ -372,11 +408,14 @@ impl Inner {
             parts: u16::try_from(chosen.len()).expect("the count of parts was checked"),
         };
         self.tell_of(&upload.attributes.marks, (place.bucket.id, place.object_key))?;
+        let mut attributes = attributes_of(upload);
+        let numbers: Vec<u32> = complete.parts.iter().map(|part| part.number).collect();
+        choose_parts(&mut attributes.marks, &numbers)?;
         let object = Object {
             size,
             etag,
             modified_ms: self.stamps.now_ms(),
-            attributes: attributes_of(upload),
+            attributes,
             checksums: checksum.into_iter().collect(),
             upload: Some(upload.id),
             body,

@@ -83,8 +83,8 @@ fn nobody_can_tell() -> Error {
 }
 
 impl Inner {
-    /// Drives a decision to its end: the object is written, the upload is completed, and the parts
-    /// that were not chosen are freed.
+    /// Drives a decision to its end: the object is written and the upload is completed. Its parts are
+    /// freed behind the answer.
     pub(super) async fn drive(
         self: &Arc<Self>,
         place: &Place<'_>,
@@ -134,11 +134,55 @@ impl Inner {
         let Decision { write_id, object, .. } = decision;
         let completed = UploadState::Completed { write_id, etag: object.etag };
         self.leave_completing(place, write_id, completed).await?;
-        if let Err(error) = self.free_parts(place, &object.body).await {
-            tracing::warn!(upload = %place.id, %error, "parts of a completed upload are left behind");
-        }
+        self.free_parts_soon(place, object.body.clone());
         let object = Object { version, ..object.clone() };
-        Ok(Driven::Completed(Box::new(Written { object, stamp })))
+        Ok(Driven::Completed(Box::new(Written { object, stamp, source_version: None })))
+    }
+
+    /// Frees the parts of a completed upload in the background, some uploads at a time. What is left, by
+    /// a proxy that dies or has its hands full, the expire worker frees.
+    fn free_parts_soon(self: &Arc<Self>, place: &Place<'_>, taken: Body) {
+        let Ok(turn) = self.freeing.clone().try_acquire_owned() else {
+            tracing::debug!(upload = %place.id, "parts of a completed upload are left to the expire worker");
+            return;
+        };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (inner, name, object_key) =
+            (self.clone(), place.name.to_owned(), place.object_key.to_owned());
+        let (id, bucket, key) = (place.id, place.bucket.clone(), place.key.clone());
+        let (asked, began) = (place.asked, place.began);
+        runtime.spawn(async move {
+            let _turn = turn;
+            let place =
+                Place { name: &name, object_key: &object_key, id, bucket, key, asked, began };
+            if let Err(error) = inner.free_parts(&place, &taken).await {
+                tracing::warn!(upload = %id, %error, "parts of a completed upload are left behind");
+            }
+        });
+    }
+
+    /// Drives an upload on that was left in the middle of its completion: whether it was, and has come to
+    /// its end.
+    pub(crate) async fn finish_upload(
+        self: &Arc<Self>,
+        bucket: &str,
+        key: &str,
+        id: UploadId,
+    ) -> Result<bool> {
+        let place = match self.place(bucket, key, id).await {
+            Err(Error::NoSuchBucket) => return Ok(false),
+            place => place?,
+        };
+        let _turn = self.uploads.wait(&place.key, self.upload_turn_deadline()).await;
+        let upload = match self.upload(&place).await {
+            Err(Error::NoSuchUpload) => return Ok(false),
+            upload => upload?,
+        };
+        if !matches!(upload.state, UploadState::Completing { .. }) {
+            return Ok(false);
+        }
+        let driven = Box::pin(self.drive(&place, &upload, Driver::Another)).await?;
+        Ok(matches!(driven, Driven::Completed(_)))
     }
 
     /// Takes the turn for a decision of another: from now on that one can't tell any more whether the
@@ -297,13 +341,14 @@ impl Inner {
         if let (Some(object), Some(entry)) = (object_of(&view), &view.entry)
             && (entry.write_id == write_id || object.upload == Some(upload.id))
         {
-            return Ok(Written { object: object.clone(), stamp: entry.order });
+            let (object, stamp) = (object.clone(), entry.order);
+            return Ok(Written { object, stamp, source_version: None });
         }
         if place.bucket.versioning().state.keeps_versions()
             && let Some(entry) = self.version_of_upload(&place.object_register(), upload.id).await?
             && let Value::Object(object) = entry.value
         {
-            return Ok(Written { object: *object, stamp: entry.order });
+            return Ok(Written { object: *object, stamp: entry.order, source_version: None });
         }
         // It was overwritten or deleted since: what is left of it is its tag.
         let object = Object {
@@ -316,6 +361,7 @@ impl Inner {
             body: Body::Empty,
             version: None,
         };
-        Ok(Written { object, stamp: view.entry.map_or(Stamp::ZERO, |entry| entry.order) })
+        let stamp = view.entry.map_or(Stamp::ZERO, |entry| entry.order);
+        Ok(Written { object, stamp, source_version: None })
     }
 }

@@ -3,14 +3,16 @@
 use bytes::Bytes;
 use martlet_protocol::RegisterKind;
 use martlet_protocol::backend::ListStart;
-use martlet_protocol::entry::{Upload, UploadState, Value};
+use martlet_protocol::entry::{Bucket, Upload, UploadState, Value};
+use tokio::time::Instant;
 
 use super::info;
 use crate::api::{ListUploads, UploadPage};
+use crate::bucket::again_if_replaced;
 use crate::error::Result;
 use crate::listing::folded;
 use crate::merge::successor;
-use crate::store::ObjectStore;
+use crate::store::{Inner, ObjectStore};
 use crate::walk::{Paths, Walk, text};
 
 fn start(list: &ListUploads, delimiter: &[u8]) -> ListStart {
@@ -37,8 +39,22 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
     pub async fn list_uploads(&self, bucket: &str, list: ListUploads) -> Result<UploadPage> {
-        let inner = self.inner();
-        let bucket = inner.bucket(bucket).await?;
+        let (inner, list) = (&self.inner(), &list);
+        again_if_replaced(|| async move {
+            let began = Instant::now();
+            let known = inner.bucket(bucket).await?;
+            let page = inner.list_uploads(&known, list).await?;
+            if page.uploads.is_empty() && page.prefixes.is_empty() {
+                inner.check_not_replaced(bucket, &known, began).await?;
+            }
+            Ok(page)
+        })
+        .await
+    }
+}
+
+impl Inner {
+    async fn list_uploads(&self, bucket: &Bucket, list: &ListUploads) -> Result<UploadPage> {
         let mut page = UploadPage::default();
         if list.limit == 0 {
             return Ok(page);
@@ -46,10 +62,10 @@ impl ObjectStore {
         let (prefix, delimiter) =
             (list.prefix.as_bytes(), list.delimiter.as_deref().unwrap_or_default().as_bytes());
         // No fold for the nodes: an upload's id, which ends its name, may hold a delimiter.
-        let paths = Paths::all(&bucket, RegisterKind::Upload).below(prefix);
+        let paths = Paths::all(bucket, RegisterKind::Upload).below(prefix);
         let expected = list.limit.saturating_add(1);
         let mut walk =
-            Walk::new(&inner, &paths, start(&list, delimiter), expected, inner.level(&bucket))?;
+            Walk::new(self, &paths, start(list, delimiter), expected, self.level(bucket))?;
         let mut last = None;
         while let Some((_, entry)) = walk.next().await? {
             let Value::Upload(upload) = entry.value else { continue };

@@ -1,20 +1,23 @@
 //! Parts: they come in, are listed, and are freed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use martlet_protocol::backend::ListStart;
 use martlet_protocol::entry::{
-    Body, Bucket, ChecksumAlgorithm, ChecksumKind, ETag, Part, Upload, UploadState, Value,
+    Body, Bucket, ChecksumAlgorithm, ChecksumKind, ETag, Entry, Part, Upload, UploadState, Value,
 };
 use martlet_protocol::extent::ExtentRole;
-use martlet_protocol::limits::{COMMIT_WINDOW_MS, PARTS_MAX};
-use martlet_protocol::{ExtentId, Level, RegisterKey, RegisterKind, UploadId, WriteId};
+use martlet_protocol::limits::{CLOCK_SKEW_MS_MAX, COMMIT_WINDOW_MS, PARTS_MAX};
+use martlet_protocol::usage::Usage;
+use martlet_protocol::{
+    ExtentId, Level, RegisterKey, RegisterKind, Stamp, UploadId, WriteId, WriterId,
+};
 
 use super::{Listed, Place, info};
 use crate::api::{CopyPart, Incoming, ObjectName, PartPage, WrittenPart};
-use crate::bucket::busy;
+use crate::bucket::{again_if_replaced, busy};
 use crate::error::{Error, Result};
 use crate::index::{Failed, Intent, Landed};
 use crate::ingest::{Destination, Ingested};
@@ -28,13 +31,41 @@ const FREED_AT_ONCE: usize = 64;
 
 fn part_number(number: u32) -> Result<u16> {
     let valid = u16::try_from(number).ok().filter(|number| (1..=PARTS_MAX).contains(number));
-    valid.ok_or(Error::InvalidPartNumber(number))
+    valid.ok_or_else(|| {
+        let message =
+            format!("Part number must be an integer between 1 and {PARTS_MAX}, inclusive.");
+        Error::InvalidArgument(message)
+    })
 }
 
 fn part_of(listed: &Listed) -> Option<&Part> {
     match &listed.entry.value {
         Value::Part(part) => Some(part),
         _ => None,
+    }
+}
+
+/// Rank among the writes of a part number: true for the write that the client names, then the order.
+type Rank = (bool, Stamp);
+
+/// The newest order of each proxy among the writes of one part number.
+#[derive(Default)]
+struct Newest(BTreeMap<WriterId, Stamp>);
+
+impl Newest {
+    fn note(&mut self, order: Stamp) {
+        let newest = self.0.entry(order.writer).or_insert(order);
+        *newest = order.max(*newest);
+    }
+
+    /// Returns true when another write of the number is known to be later: one of the same proxy with a
+    /// higher stamp, or one whose stamp is further ahead than clocks may differ.
+    fn supersedes(&self, order: Stamp) -> bool {
+        self.0.values().any(|newest| {
+            let is_sure = newest.writer == order.writer
+                || newest.time_ms() > order.time_ms() + CLOCK_SKEW_MS_MAX;
+            is_sure && *newest > order
+        })
     }
 }
 
@@ -93,6 +124,51 @@ impl<'a> Parts<'a> {
         Ok(None)
     }
 
+    /// The newest write of a number that `check` admits; without one, what `check` says of the newest.
+    /// Numbers are asked for in ascending order.
+    ///
+    /// Each write has a register of its own, so that none is stamped above another: the stamps of two
+    /// proxies don't tell which of two writes came later. The ETag that the client names does. A write that
+    /// a later one replaced for certain is no part any more, as in S3.
+    pub(super) async fn find(
+        &mut self,
+        number: u32,
+        check: impl Fn(&Part) -> Result<()> + Send,
+    ) -> Result<Box<Part>> {
+        let mut best: Option<(Rank, Result<Box<Part>>)> = None;
+        let mut newest = Newest::default();
+        loop {
+            let listed = match self.ahead.take() {
+                Some(ahead) => ahead,
+                None => match self.next_write().await? {
+                    Some(listed) => listed,
+                    None => break,
+                },
+            };
+            if u32::from(listed.number) > number {
+                self.ahead = Some(listed);
+                break;
+            }
+            let Entry { order, value: Value::Part(part), .. } = listed.entry else { continue };
+            if u32::from(listed.number) < number {
+                continue;
+            }
+            newest.note(order);
+            let checked = check(&part).map(|()| part);
+            let rank = (checked.is_ok(), order);
+            if best.as_ref().is_none_or(|(held, _)| rank > *held) {
+                best = Some((rank, checked));
+            }
+        }
+        match best {
+            Some(((_, order), Ok(_))) if newest.supersedes(order) => {
+                Err(Error::InvalidPart(number))
+            }
+            Some((_, found)) => found,
+            None => Err(Error::InvalidPart(number)),
+        }
+    }
+
     /// The newest write of the next number.
     pub(super) async fn next(&mut self) -> Result<Option<(u16, Box<Part>)>> {
         let mut best = match self.ahead.take() {
@@ -125,20 +201,53 @@ impl Inner {
         Ok(self.check_nothing_kept(paths(place)).await?)
     }
 
+    /// What all writes of parts of an upload hold, and how many they are. One that a later one of its
+    /// number has replaced is there until the upload ends.
+    pub(crate) async fn usage_of_parts(
+        &self,
+        bucket: &str,
+        key: &str,
+        upload: UploadId,
+    ) -> Result<(Usage, u64)> {
+        let place = self.place(bucket, key, upload).await?;
+        let mut parts = Parts::new(self, &place, 0, 1000, place.level())?;
+        let (mut usage, mut seen) = (Usage::default(), 0);
+        while let Some(listed) = parts.next_write().await? {
+            if let Some(part) = part_of(&listed) {
+                usage = usage.plus(Usage::of_part(part));
+                seen += 1;
+            }
+        }
+        Ok((usage, seen))
+    }
+
+    /// The place of an upload that takes parts, and the upload.
+    async fn open_place<'a>(
+        self: &Arc<Self>,
+        (bucket, key): (&'a str, &'a str),
+        upload: UploadId,
+    ) -> Result<(Place<'a>, Upload)> {
+        again_if_replaced(|| async move {
+            let place = self.place(bucket, key, upload).await?;
+            let upload = self.open_upload(&place).await?;
+            Ok((place, upload))
+        })
+        .await
+    }
+
     /// Writes a part of an open upload; `is_sent` says whether its bytes come from a client.
     async fn put_part(
         self: &Arc<Self>,
-        place: &Place<'_>,
-        (number, is_sent): (u32, bool),
+        (place, upload): (&Place<'_>, Upload),
+        (number, is_sent): (u16, bool),
         mut incoming: Incoming,
     ) -> Result<WrittenPart> {
-        let number = part_number(number)?;
-        let upload = self.open_upload(place).await?;
         if is_sent {
             check_given(&upload, &incoming.compute)?;
         }
         let home = (place.bucket.id, place.object_key);
         let secret = self.unlock_upload(&upload.attributes.marks, home)?;
+        let secret = secret.map(|secret| secret.of_part(number));
         if let Some((algorithm, _)) = upload.checksum {
             incoming.compute.push(algorithm);
         }
@@ -157,7 +266,6 @@ impl Inner {
         let asked = Asked::part(incoming.size);
         let mut charge = Box::pin(self.charge(&place.bucket, asked)).await?;
         let mut ingested = self.ingest_as(incoming, destination, secret.as_ref()).await?;
-        charge.came_to(ingested.size)?;
         let part = Part {
             size: ingested.size,
             md5: ingested.md5,
@@ -165,11 +273,13 @@ impl Inner {
             checksums: ingested.checksums.clone(),
             body: body_of(&mut ingested, destination),
         };
+        charge.came_to(Usage::of_part(&part))?;
         let written = WrittenPart {
             etag: ETag::Md5(part.md5),
             modified_ms: part.modified_ms,
             checksums: part.checksums.clone(),
             announced: upload.checksum,
+            source_version: None,
         };
         let register = RegisterKey::part(&place.key, place.id, number, write_id);
         let value = Value::Part(Box::new(part));
@@ -230,18 +340,20 @@ impl Inner {
 
     /// Removes the register of a part; its extents become garbage unless they are kept.
     async fn free(&self, place: &Place<'_>, register: &RegisterKey, keep_body: bool) -> Result<()> {
-        let intent = Intent {
-            key: register,
-            write_id: WriteId::random(),
-            generation: place.bucket.generation,
-            commit_by_ms: self.stamps.now_ms() + COMMIT_WINDOW_MS,
-            level: place.level(),
-            claim: None,
-        };
-        match self.write(intent, &Value::Tombstone, None, keep_body).await? {
-            Landed::At(_) => Ok(()),
-            Landed::Kept(_) | Landed::Fenced => Err(Error::NoSuchBucket),
+        let write_id = WriteId::random();
+        let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
+        let mut bucket = place.bucket.clone();
+        for _ in 0..2 {
+            let (generation, level) = (bucket.generation, place.level());
+            let intent =
+                Intent { key: register, write_id, generation, commit_by_ms, level, claim: None };
+            match self.write(intent, &Value::Tombstone, None, keep_body).await? {
+                Landed::At(_) => return Ok(()),
+                // The bucket may have changed since the upload was found.
+                _ => bucket = self.refreshed(place.name, &bucket).await?,
+            }
         }
+        Err(busy())
     }
 
     /// Removes the registers of all parts of an upload that has ended, keeping the extents that
@@ -309,8 +421,9 @@ impl ObjectStore {
         body: Incoming,
     ) -> Result<WrittenPart> {
         let inner = self.inner();
-        let place = inner.place(bucket, key, upload).await?;
-        inner.put_part(&place, (number, true), body).await
+        let number = part_number(number)?;
+        let (place, upload) = inner.open_place((bucket, key), upload).await?;
+        inner.put_part((&place, upload), (number, true), body).await
     }
 
     /// Writes a part from bytes of an object.
@@ -325,13 +438,15 @@ impl ObjectStore {
         number: u32,
         copy: CopyPart,
     ) -> Result<WrittenPart> {
-        part_number(number)?;
+        let number = part_number(number)?;
         let inner = self.inner();
-        let place = inner.place(bucket, key, upload).await?;
+        let (place, upload) = inner.open_place((bucket, key), upload).await?;
         let (from, key) = &copy.source;
         let source = (&**from, ObjectName { key, version: copy.source_version });
-        let body = inner.source_of(source, &copy.source_conditions, copy.selection).await?;
-        inner.put_part(&place, (number, false), body).await
+        let (body, source_version) =
+            inner.source_of(source, &copy.source_conditions, copy.selection).await?;
+        let written = inner.put_part((&place, upload), (number, false), body).await?;
+        Ok(WrittenPart { source_version, ..written })
     }
 
     /// A page of the parts of an open upload, by number, above `after`.
@@ -347,8 +462,12 @@ impl ObjectStore {
         limit: usize,
     ) -> Result<PartPage> {
         let inner = self.inner();
-        let place = inner.place(bucket, key, upload).await?;
-        let upload = inner.upload(&place).await?;
+        let (place, upload) = again_if_replaced(|| async {
+            let place = inner.place(bucket, key, upload).await?;
+            let upload = inner.upload(&place).await?;
+            Ok((place, upload))
+        })
+        .await?;
         if matches!(upload.state, UploadState::Completed { .. } | UploadState::Aborted) {
             return Err(Error::NoSuchUpload);
         }

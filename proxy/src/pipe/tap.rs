@@ -162,7 +162,7 @@ impl Stream for Flow {
 mod tests {
     use futures::{FutureExt, StreamExt};
 
-    use super::super::{PIECE_BYTES, REPLAY_COST_MAX, pipe};
+    use super::super::{Keep, PIECE_BYTES, REPLAY_COST_MAX, pipe};
     use super::*;
 
     async fn drain(tap: &Tap) -> Result<Vec<u8>> {
@@ -219,8 +219,8 @@ mod tests {
     #[tokio::test]
     async fn what_finds_no_share_cannot_begin_again_and_shares_come_back() {
         let kept = Arc::new(tokio::sync::Semaphore::new(3 * PIECE_BYTES));
-        let (first, first_tap) = pipe(Some(kept.clone()));
-        let (second, second_tap) = pipe(Some(kept.clone()));
+        let (first, first_tap) = pipe(Some(Keep { bytes: kept.clone(), pipes: 1 }));
+        let (second, second_tap) = pipe(Some(Keep { bytes: kept.clone(), pipes: 1 }));
         for pipe in [&first, &second] {
             pipe.push(vec![1; PIECE_BYTES].into(), None);
             pipe.finish();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use martlet_protocol::BucketId;
+use martlet_protocol::entry::{Attributes, Bucket};
 use martlet_protocol::usage::Usage;
 
 use super::{Account, Bounds, Exceeded};
@@ -13,18 +14,39 @@ pub(crate) struct Asked(Usage);
 
 impl Asked {
     /// An object. Where its size is not known yet, there has to be room for a byte.
-    pub(crate) fn object(size: Option<u64>) -> Self {
-        Self(Usage { bytes: size.unwrap_or(1), objects: 1 })
+    pub(crate) fn object(key: &str, attributes: &Attributes, size: Option<u64>) -> Self {
+        let known = Usage::of_attributes(key, attributes);
+        Self(Usage { bytes: size.unwrap_or(1), objects: 1, ..known })
     }
 
     /// A part of an upload.
     pub(crate) fn part(size: Option<u64>) -> Self {
-        Self(Usage { bytes: size.unwrap_or(1), objects: 0 })
+        Self(Usage::of_new_part(size.unwrap_or(1)))
     }
 
-    /// The end of an upload, whose bytes its parts have asked for.
-    pub(crate) fn upload() -> Self {
-        Self(Usage { bytes: 0, objects: 1 })
+    /// An upload that begins.
+    pub(crate) fn upload(key: &str, attributes: &Attributes) -> Self {
+        Self(Usage::of_attributes(key, attributes))
+    }
+
+    /// The end of an upload, whose bytes and entry it and its parts have asked for.
+    pub(crate) fn completion() -> Self {
+        Self(Usage { objects: 1, ..Usage::default() })
+    }
+
+    /// A delete marker.
+    pub(crate) fn marker(key: &str) -> Self {
+        Self(Usage::of_marker(key))
+    }
+
+    /// A bucket.
+    pub(crate) fn bucket(name: &str, bucket: &Bucket) -> Self {
+        Self(Usage::of_bucket(name, bucket))
+    }
+
+    /// A change of which it is not known yet how much it adds.
+    pub(crate) fn change() -> Self {
+        Self(Usage::default())
     }
 }
 
@@ -57,15 +79,14 @@ impl Charge {
         Ok(Self(Some(Held { account, bucket, bounds, taken: asked })))
     }
 
-    /// The body has come in, and has so many bytes.
-    pub(crate) fn came_to(&mut self, bytes: u64) -> Result<(), Exceeded> {
+    /// The write is known as a whole, and adds so much.
+    pub(crate) fn came_to(&mut self, usage: Usage) -> Result<(), Exceeded> {
         let Some(held) = &mut self.0 else { return Ok(()) };
-        let more = Usage { bytes: bytes.saturating_sub(held.taken.bytes), objects: 0 };
+        let (more, less) = (usage.less(held.taken), held.taken.less(usage));
         let mut known = held.account.known.lock();
         known.ledger.take(held.bucket, &held.bounds, more)?;
-        let less = Usage { bytes: held.taken.bytes.saturating_sub(bytes), objects: 0 };
         known.ledger.settle(held.bucket, less, Usage::default(), 0);
-        held.taken.bytes = bytes;
+        held.taken = usage;
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! The counts, as the worker asks for them: versions shard by shard, then the parts of open uploads.
+//! The counts, as the worker asks for them: the bucket itself, its versions shard by shard, delete markers
+//! among them, then open uploads and their parts.
 //!
 //! What is counted is read from a quorum. It is no picture of one moment: what is written while a count
 //! goes on is in it or not, which is why proxies add what they wrote since its begin.
@@ -19,9 +20,8 @@ use crate::store::ObjectStore;
 
 /// Versions of one stretch.
 const VERSIONS: usize = 1000;
-/// Uploads of one stretch, and parts of one page.
+/// Uploads of one stretch.
 const UPLOADS: usize = 50;
-const PARTS: usize = 1000;
 /// Buckets of one page.
 const BUCKETS: usize = 1000;
 /// Nothing is counted by less than a quorum.
@@ -117,7 +117,12 @@ impl ObjectStore {
             return Err(Error::NoSuchBucket);
         }
         let (usage, seen, at) = match count.at.clone() {
-            CountAt::Versions(shard, after) => self.count_versions(&bucket, shard, after).await?,
+            CountAt::Versions(shard, after) => {
+                let is_first = shard == Shard(0) && after.is_none();
+                let (usage, seen, at) = self.count_versions(&bucket, shard, after).await?;
+                let own = if is_first { Usage::of_bucket(name, &bucket) } else { Usage::default() };
+                (usage.plus(own), seen, at)
+            }
             CountAt::Uploads(after) => self.count_uploads(name, after).await?,
             CountAt::Done => (Usage::default(), 0, CountAt::Done),
         };
@@ -137,8 +142,12 @@ impl ObjectStore {
             ListVersions { after_key, after_version, limit: VERSIONS, ..ListVersions::default() };
         let page = self.inner().list_versions(bucket, &list, Some(shard)).await?;
         let mut usage = Usage::default();
-        for object in page.versions.iter().filter_map(|version| version.object.as_deref()) {
-            usage = usage.plus(Usage { bytes: object.size, objects: 1 });
+        for version in &page.versions {
+            let of_version = match &version.object {
+                Some(object) => Usage::of_object(&version.key, object),
+                None => Usage::of_marker(&version.key),
+            };
+            usage = usage.plus(of_version);
         }
         let at = match page.next {
             Some(next) => CountAt::Versions(shard, Some(next)),
@@ -161,32 +170,20 @@ impl ObjectStore {
         let page = self.list_uploads(bucket, list).await?;
         let (mut usage, mut seen) = (Usage::default(), 0);
         for upload in &page.uploads {
-            let (bytes, parts) = self.count_parts(bucket, upload).await?;
-            usage = usage.plus(Usage { bytes, objects: 0 });
-            seen += parts;
+            let (of_parts, parts) = self.count_parts(bucket, upload).await?;
+            let own = Usage { index: upload.index_bytes, ..Usage::default() };
+            usage = usage.plus(own).plus(of_parts);
+            seen += parts + 1;
         }
         let at = page.next.map_or(CountAt::Done, |next| CountAt::Uploads(Some(next)));
         Ok((usage, seen, at))
     }
 
-    /// Bytes and number of the parts of an upload; nothing of one that has ended.
-    async fn count_parts(&self, bucket: &str, upload: &UploadInfo) -> Result<(u64, u64)> {
-        let (mut bytes, mut parts, mut after) = (0u64, 0, 0);
-        loop {
-            let page = self.list_parts(bucket, &upload.key, upload.id, after, PARTS).await;
-            let page = match page {
-                Ok(page) => page,
-                Err(Error::NoSuchUpload) => return Ok((0, 0)),
-                Err(error) => return Err(error),
-            };
-            for (number, part) in &page.parts {
-                after = *number;
-                bytes = bytes.saturating_add(part.size);
-                parts += 1;
-            }
-            if !page.truncated {
-                return Ok((bytes, parts));
-            }
+    /// What the parts of an upload hold, and how many they are; nothing of one that has ended.
+    async fn count_parts(&self, bucket: &str, upload: &UploadInfo) -> Result<(Usage, u64)> {
+        match self.inner().usage_of_parts(bucket, &upload.key, upload.id).await {
+            Err(Error::NoSuchUpload) => Ok((Usage::default(), 0)),
+            counted => counted,
         }
     }
 }

@@ -178,7 +178,7 @@ mod tests {
     const B: BucketId = BucketId([2; 16]);
 
     fn usage(bytes: u64, objects: u64) -> Usage {
-        Usage { bytes, objects }
+        Usage { bytes, objects, index: 0 }
     }
 
     fn counted(bytes: u64, objects: u64, began_ms: u64) -> Counted {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn bounds(bucket: u64, tenant: u64) -> Bounds {
-        let bytes = |bytes| Quota { bytes: Some(bytes), objects: None };
+        let bytes = |bytes| Quota { bytes: Some(bytes), ..Quota::default() };
         Bounds { bucket: bytes(bucket), tenant: bytes(tenant) }
     }
 

@@ -158,6 +158,29 @@ async fn given_keys_are_taken_once_and_secrets_lie_sealed() {
     assert!(is_unavailable(&cache(&blind).find(&whole.access_key).await));
 }
 
+/// What a version without a master key left.
+#[tokio::test]
+async fn secrets_in_clear_open_and_are_sealed_and_no_more_are_made() {
+    let (harness, desk, [whole, of_user]) = world().await;
+    desk.leave_in_clear(&whole.access_key, "a secret of before").await;
+    let secret_of = async |desk: &Accounts, key: &Key| {
+        let (_, secret) = &*cache(desk).find(&key.access_key).await.unwrap().unwrap();
+        secret.clone()
+    };
+    let blind = Accounts::new(harness.store.clone(), Vault::default());
+    assert!(is_conflict(&blind.create_key(new_key("t", None)).await));
+    assert!(is_conflict(&blind.rotate_key(&of_user.access_key, None).await));
+    assert_eq!(blind.seal_secrets().await.unwrap(), 0);
+    assert_eq!(secret_of(&blind, &whole).await, "a secret of before");
+    assert_eq!(secret_of(&desk, &whole).await, "a secret of before");
+    let before = desk.key(&of_user.access_key).await.unwrap();
+    assert_eq!(desk.seal_secrets().await.unwrap(), 1);
+    assert!(desk.key(&whole.access_key).await.unwrap().secret.is_sealed());
+    assert_eq!(desk.key(&of_user.access_key).await.unwrap(), before, "it was sealed");
+    assert_eq!(secret_of(&desk, &whole).await, "a secret of before");
+    assert_eq!(desk.seal_secrets().await.unwrap(), 0);
+}
+
 /// What disables a key, and what it does to a cache elsewhere: nothing at first, all within a second.
 #[tokio::test(start_paused = true)]
 async fn a_change_is_in_force_within_a_second_at_another_proxy() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use martlet_protocol::backend::Want;
-use martlet_protocol::entry::{Attributes, Body, Mark};
+use martlet_protocol::entry::{Attributes, Body, Entry, Mark, Object};
 use martlet_protocol::{DeviceId, PolicyId, Setting, SystemClock};
 
 use super::harness::{Harness, body, collect, pattern, unsized_body};
@@ -275,6 +275,30 @@ async fn parts_are_joined_whatever_their_numbers_and_read_across_their_edges() {
         }
         let kept = stored(&store, "key").await;
         assert!(parts.iter().all(|(_, bytes)| !holds(&kept, bytes)));
+    }
+}
+
+#[tokio::test]
+async fn parts_of_one_length_that_were_exchanged_in_the_index_open_nothing() {
+    let harness = Harness::with_bucket(1).await;
+    let store = with_keys(&harness.store, &[1]);
+    for numbers in [[1, 2, 3], [2, 5, 9]] {
+        let parts = numbers.map(|number| (number, pattern(CHUNK + 5, number)));
+        upload(&store, &customer(1), &parts).await.unwrap();
+        let read = |number| get(&store, customer(1), "key", Selection::Part { number });
+        assert_eq!(read(1).await.unwrap(), parts[0].1);
+        let mut exchange = |_: &Entry, object: &Object| {
+            let mut object = object.clone();
+            let Body::Extents(manifest) = &mut object.body else { panic!("it is short") };
+            manifest.extents.swap(0, 1);
+            Ok(Some(object))
+        };
+        store.inner().revise_object("b", "key".into(), &mut exchange).await.unwrap();
+        assert!(read(1).await.is_err() && read(2).await.is_err(), "{numbers:?}");
+        assert!(get(&store, customer(1), "key", Selection::Whole).await.is_err());
+        let across = from(CHUNK, CHUNK + 100);
+        assert!(get(&store, customer(1), "key", across).await.is_err());
+        assert_eq!(read(3).await.unwrap(), parts[2].1, "it stands where it stood");
     }
 }
 

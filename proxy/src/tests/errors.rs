@@ -193,6 +193,8 @@ async fn uploads() {
                 store.complete_upload("b", "key", upload, naming(&[(1, &first)])).await.map(drop)
             };
             let done = whole.await;
+            // Parts are freed behind the answer.
+            settle().await;
             let failed = faulted.calls.lock().get(failing).copied();
             let what = format!("{fault:?} at call {failing} ({failed:?}): {done:?}");
             let open = crate::ListUploads { limit: 9, ..crate::ListUploads::default() };

@@ -1,10 +1,19 @@
 //! Buckets over several nodes (rule M2).
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream};
+use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::{Fault, Op};
 use martlet_protocol::{Backend, DeviceId, ErrorKind, Given, Level};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-use super::nodes::{Fortune, Nodes};
-use crate::{Error, Result};
+use super::harness::{put, unsized_body};
+use super::nodes::{Fortune, Nodes, Proxy};
+use crate::{Error, Incoming, NewUpload, Result, WriteConditions, Written};
 
 fn is_unavailable<T>(outcome: &Result<T>) -> bool {
     matches!(outcome, Err(Error::Backend(error)) if error.kind() == ErrorKind::Unavailable)
@@ -28,8 +37,7 @@ async fn m2_a_stricter_level_is_in_force_for_proxies_that_have_not_heard_of_it()
     old.fares(&primaries[..2], Fortune::Refused);
     let session = old.store.session(crate::Ask::default());
     let body = super::harness::body("x".into());
-    let refused =
-        super::harness::put(&session, "key", body, crate::WriteConditions::default()).await;
+    let refused = put(&session, "key", body, WriteConditions::default()).await;
     assert!(is_unavailable(&refused));
     proxy.heal();
     let again = proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
@@ -111,4 +119,76 @@ async fn m2_a_purge_that_fails_is_not_the_clients_affair() {
     });
     proxy.store.delete_bucket("b").await.unwrap();
     assert!(matches!(proxy.store.bucket("b").await, Err(Error::NoSuchBucket)));
+}
+
+/// Begins to send an object whose body ends when this is said.
+fn begin_put(proxy: &Proxy) -> (JoinHandle<Result<Written>>, oneshot::Sender<()>) {
+    let (release, released) = oneshot::channel();
+    let store = proxy.store.clone();
+    let last = async { released.await.map(|()| Bytes::from("late")) };
+    let last = last.map(|last| last.map_err(|_| martlet_protocol::Error::internal("nobody said")));
+    let body = Incoming { bytes: stream::once(last).boxed(), ..unsized_body(Bytes::new()) };
+    let put = async move { put(&store, "key", body, WriteConditions::default()).await };
+    (tokio::spawn(put), release)
+}
+
+fn left(nodes: &Nodes, bucket: martlet_protocol::BucketId) -> usize {
+    let of = |device| nodes.memory(device).registers(device);
+    let all = nodes.ring.devices().iter().flat_map(|device| of(device.id));
+    all.filter(|(key, _)| key.bucket == bucket).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn m2_a_write_that_ends_in_the_middle_of_a_purge_is_refused() {
+    let nodes = Nodes::new(3);
+    let (writer, ..) = nodes.with_bucket("key").await;
+    let bucket = writer.store.bucket("b").await.unwrap().id;
+    let deleter = nodes.proxy_with(0, |call| match call.op {
+        Op::PurgeBucket if call.device == DeviceId(3) => Fault::Delay(Duration::from_millis(200)),
+        _ => Fault::None,
+    });
+    let (put, release) = begin_put(&writer);
+    // The proxy has begun by the bucket that is there.
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let delete = tokio::spawn(async move { deleter.store.delete_bucket("b").await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!delete.is_finished(), "two of three are purged");
+    release.send(()).unwrap();
+    let refused = put.await.unwrap();
+    assert!(matches!(refused, Err(Error::NoSuchBucket)), "{refused:?}");
+    delete.await.unwrap().unwrap();
+    assert_eq!(left(&nodes, bucket), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m2_a_bucket_stays_closed_when_its_deleter_dies_after_the_purge() {
+    let nodes = Nodes::new(3);
+    let (writer, ..) = nodes.with_bucket("key").await;
+    let bucket = writer.store.bucket("b").await.unwrap().id;
+    let is_purged = AtomicBool::new(false);
+    let dying = nodes.proxy_with(0, move |call| {
+        let is_dead = is_purged.load(Ordering::SeqCst) && call.op != Op::PurgeBucket;
+        is_purged.fetch_or(call.op == Op::PurgeBucket, Ordering::SeqCst);
+        if is_dead { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
+    });
+    let (put, release) = begin_put(&writer);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    dying.store.delete_bucket("b").await.unwrap();
+    release.send(()).unwrap();
+    let refused = put.await.unwrap();
+    assert!(matches!(refused, Err(Error::NoSuchBucket)), "{refused:?}");
+    assert_eq!(left(&nodes, bucket), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m2_an_upload_is_aborted_by_a_proxy_that_has_not_heard_of_a_change() {
+    let nodes = Nodes::new(3);
+    let (proxy, ..) = nodes.with_bucket("key").await;
+    let old = nodes.proxy();
+    let new = NewUpload { attributes: Attributes::default(), checksum: None };
+    let upload = old.store.create_upload("b", "key", new).await.unwrap().id;
+    let bytes = unsized_body(super::harness::pattern(50_000, 1));
+    old.store.upload_part("b", "key", upload, 1, bytes).await.unwrap();
+    proxy.store.set_bucket_consistency("b", Level::Strict).await.unwrap();
+    old.store.abort_upload("b", "key", upload).await.unwrap();
 }

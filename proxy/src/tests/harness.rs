@@ -67,7 +67,7 @@ pub(super) fn remembering(memory: &Arc<MemoryBackend>) -> ObjectStore {
     store_with(&node, (1, 1), 60_000, Arc::new(SystemClock))
 }
 
-fn store_with(
+pub(super) fn store_with(
     node: &Arc<dyn Backend>,
     (replicas, devices): (usize, u32),
     bucket_cache_ms: u64,

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::{Call, Fault, Op};
+use martlet_protocol::{Clock, SystemClock};
 use martlet_protocol::{DeviceId, ErrorKind, RegisterKind, UploadId};
 
 use super::harness::{body, create, pattern};
@@ -100,4 +101,34 @@ async fn a_part_that_never_was_is_no_part() {
     complete.parts[0].number = 2;
     let told = proxy.store.complete_upload("b", "key", upload, complete).await;
     assert!(matches!(told, Err(Error::InvalidPart(2))), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn m1_a_part_sent_again_through_a_proxy_whose_clock_is_late_is_chosen_by_its_etag() {
+    let nodes = Nodes::new(3);
+    let (proxy, ..) = nodes.with_bucket("key").await;
+    let late = nodes.late_proxy(50);
+    let bodies = [pattern(50_000, 1), pattern(50_000, 2)];
+    for named in [1, 0] {
+        let new = NewUpload { attributes: Attributes::default(), checksum: None };
+        let upload = proxy.store.create_upload("b", "key", new).await.unwrap().id;
+        // Stamps follow the system's clock, which doesn't stand still.
+        let begun_ms = SystemClock.now_ms();
+        while SystemClock.now_ms() < begun_ms + 5 {
+            tokio::task::yield_now().await;
+        }
+        let mut parts = Vec::new();
+        for (sender, bytes) in [&proxy, &late].into_iter().zip(&bodies) {
+            let sent = sender.store.upload_part("b", "key", upload, 1, body(bytes.clone())).await;
+            parts.push(sent.unwrap());
+        }
+        let mut wrong = naming(&[(1, &parts[named])]);
+        wrong.parts[0].etag = "00".repeat(16);
+        let refused = proxy.store.complete_upload("b", "key", upload, wrong).await;
+        assert!(matches!(refused, Err(Error::InvalidPart(1))), "{refused:?}");
+        let complete = naming(&[(1, &parts[named])]);
+        proxy.store.complete_upload("b", "key", upload, complete).await.unwrap();
+        let read = super::harness::get(&proxy.store, "key", crate::Selection::Whole).await;
+        assert_eq!(read.unwrap(), bodies[named]);
+    }
 }

@@ -201,6 +201,59 @@ async fn r5_what_was_read_once_is_read_from_then_on_by_everyone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn r5_a_deleted_object_that_was_not_found_once_does_not_come_back() {
+    let nodes = Nodes::new(3);
+    let (proxy, primaries, _) = nodes.with_bucket("key").await;
+    let [first, never, both] = primaries[..] else { panic!("a register has three primaries") };
+    proxy.fares(&[never], Fortune::Refused);
+    proxy.put(Level::Strict, "key", "old").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let dying = nodes.proxy();
+    dying.get(Level::Strict, "key").await.unwrap();
+    dying.fares(&[never, both], Fortune::Refused);
+    assert!(is_unavailable(&dying.delete(Level::Strict, "key").await));
+    let register = proxy.register("key").await;
+    let held = [first, never, both].map(|device| nodes.held(device, &register));
+    assert!(held[0] > held[2] && held[1].is_none() && held[2].is_some(), "{held:?}");
+    // One has the tombstone, one has nothing.
+    proxy.heal();
+    proxy.fares(&[both], Fortune::Refused);
+    assert!(is_absent(&proxy.get(Level::Strict, "key").await));
+    proxy.heal();
+    for fortune in OUT {
+        proxy.fares(&[first], fortune);
+        let read = proxy.get(Level::Strict, "key").await;
+        assert!(is_absent(&read), "{fortune:?}: {read:?}");
+    }
+    let create = super::conditional::create_only();
+    let body = super::harness::body("new".into());
+    super::harness::put(&proxy.store, "key", body, create).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn r5_what_all_lack_or_all_deleted_takes_one_round() {
+    let nodes = Nodes::new(3);
+    let (proxy, ..) = nodes.with_bucket("key").await;
+    proxy.put(Level::Available, "deleted", "x").await.unwrap();
+    proxy.delete(Level::Available, "deleted").await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let registers = [proxy.register("never").await, proxy.register("deleted").await];
+    let calls = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = calls.clone();
+    let counting = nodes.proxy_with(60_000, move |call| {
+        if call.key.is_some_and(|key| registers.contains(key)) {
+            seen.lock().push(call.op);
+        }
+        martlet_protocol::testing::Fault::None
+    });
+    for key in ["never", "deleted"].repeat(3) {
+        calls.lock().clear();
+        assert!(is_absent(&counting.get(Level::Available, key).await));
+        assert_eq!(*calls.lock(), [Op::Read, Op::Read], "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_404_on_one_replicas_word() {
     let nodes = Nodes::new(6);
     let (proxy, primaries, handoffs) = nodes.with_bucket("key").await;
@@ -334,7 +387,8 @@ async fn rings_that_change_are_taken_by_the_next_operation() {
     let other = Nodes::new(3);
     let moved = other.proxy();
     proxy.store.set_cluster((*moved.store.cluster()).clone());
-    assert!(is_absent(&proxy.get(Level::Available, "key").await), "these nodes are others");
+    let absent = proxy.get(Level::Available, "key").await;
+    assert!(matches!(absent, Err(Error::NoSuchBucket)), "these nodes are others: {absent:?}");
     proxy.store.set_cluster((*cluster).clone());
     assert_eq!(proxy.get(Level::Strict, "key").await.unwrap().1, "x");
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
 use martlet_protocol::entry::{Attributes, Body, ChecksumAlgorithm, ChecksumKind, ETag};
+use martlet_protocol::lifecycle::ObjectExpiry;
 use martlet_protocol::testing::{Fault, Op};
-use martlet_protocol::{DeviceId, UploadId};
+use martlet_protocol::{DeviceId, RegisterKind, UploadId};
 
 use super::harness::{Harness, body, faulty, pattern, settle};
 use crate::{
@@ -63,7 +65,8 @@ async fn parts_become_an_object_and_the_rest_is_freed() {
         let head = harness.head("key", Selection::Part { number: 1 });
         assert_eq!(head.await.unwrap().parts, Some(2));
         let beyond = harness.get("key", Selection::Part { number: 3 }).await;
-        assert!(matches!(beyond, Err(Error::InvalidPartNumber(3))));
+        assert!(matches!(beyond, Err(Error::InvalidPartNumber { number: 3, parts: 2 })));
+        settle().await;
         assert_eq!(
             harness.memory.extents_in_use().len(),
             2 * replicas,
@@ -135,7 +138,7 @@ async fn what_complete_names_is_checked() {
     assert!(matches!(complete(sized).await, Err(Error::InvalidRequest(_))));
     for number in [0, 10_001] {
         let refused = send(&harness, upload, number, &"x".into()).await;
-        assert!(matches!(refused, Err(Error::InvalidPartNumber(_))));
+        assert!(matches!(refused, Err(Error::InvalidArgument(_))));
     }
     complete(naming(&[(2, &large)])).await.unwrap();
 }
@@ -168,6 +171,22 @@ async fn of_racing_completes_all_answer_the_same_write() {
         (0..20).map(|_| harness.store.complete_upload("b", "key", upload, naming(&[(1, &part)])));
     let written: Vec<_> = join_all(racers).await.into_iter().map(Result::unwrap).collect();
     assert!(written.windows(2).all(|pair| pair[0].stamp == pair[1].stamp));
+}
+
+#[tokio::test]
+async fn of_completes_that_name_other_parts_one_wins() {
+    let harness = Harness::with_bucket(1).await;
+    for round in 0..20 {
+        let upload = begin(&harness, "key").await;
+        let one = send(&harness, upload, 1, &pattern(50_000, round)).await.unwrap();
+        let two = send(&harness, upload, 2, &pattern(50_000, round + 100)).await.unwrap();
+        let complete = |named| harness.store.complete_upload("b", "key", upload, named);
+        let outcomes =
+            join_all([complete(naming(&[(1, &one)])), complete(naming(&[(2, &two)]))]).await;
+        let is_refused = |it: &Result<_, Error>| matches!(it, Err(Error::NoSuchUpload));
+        assert_eq!(outcomes.iter().filter(|it| it.is_ok()).count(), 1, "{outcomes:?}");
+        assert_eq!(outcomes.iter().filter(|it| is_refused(it)).count(), 1, "{outcomes:?}");
+    }
 }
 
 #[tokio::test]
@@ -273,6 +292,7 @@ async fn checksums_of_parts_make_that_of_the_whole() {
     }
     for checksum in [
         (ChecksumAlgorithm::Sha256, ChecksumKind::FullObject),
+        (ChecksumAlgorithm::Xxhash3, ChecksumKind::FullObject),
         (ChecksumAlgorithm::Crc64Nvme, ChecksumKind::Composite),
     ] {
         let new = NewUpload { attributes: Attributes::default(), checksum: Some(checksum) };
@@ -329,7 +349,7 @@ async fn uploads_are_listed_by_key_and_age() {
     let mut begun = Vec::new();
     for key in ["b/2", "a", "b/1", "c", "a"] {
         begun.push((key.to_owned(), begin(&harness, key).await));
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     begun.sort();
     let mut seen = Vec::new();
@@ -364,4 +384,25 @@ async fn an_upload_outlives_what_happens_to_its_key() {
     assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
     settle().await;
     assert_eq!(harness.memory.extents(DeviceId(1)).len(), 1);
+}
+
+/// Its proxy died behind the decision, and its client never came back: the expire worker asks for it.
+#[tokio::test]
+async fn an_upload_that_was_left_in_its_completion_is_driven_on_for_the_worker() {
+    let harness = Harness::with_bucket(1).await;
+    let expiry: &dyn ObjectExpiry = &harness.store;
+    let upload = begin(&harness, "key").await;
+    let bytes = pattern(100_000, 1);
+    let part = send(&harness, upload, 1, &bytes).await.unwrap();
+    assert!(!expiry.finish_upload("b", "key", upload).await.unwrap(), "it is open");
+    let dead = faulty(&harness.memory, 1, 1, |call| {
+        let is_object = call.key.is_some_and(|key| key.kind == RegisterKind::Object);
+        if call.op == Op::Write && is_object { Fault::Hang } else { Fault::None }
+    });
+    let attempt = dead.complete_upload("b", "key", upload, naming(&[(1, &part)]));
+    tokio::time::timeout(Duration::from_millis(300), attempt).await.unwrap_err();
+    assert!(expiry.finish_upload("b", "key", upload).await.unwrap());
+    assert_eq!(harness.get("key", Selection::Whole).await.unwrap(), bytes);
+    assert!(!expiry.finish_upload("b", "key", upload).await.unwrap(), "it has ended");
+    assert!(!expiry.finish_upload("gone", "key", upload).await.unwrap());
 }

@@ -104,7 +104,7 @@ async fn nothing_is_left_of_what_was_refused() {
             let refused = put(&harness.store, "key", incoming, WriteConditions::default()).await;
             errors.push(refused.unwrap_err());
         }
-        assert!(matches!(errors[0], Error::BadDigest));
+        assert!(matches!(errors[0], Error::BadDigest { .. }));
         assert!(matches!(errors[1], Error::BadChecksum(ChecksumAlgorithm::Crc32c)));
         assert!(matches!(errors[2], Error::InvalidRequest(_)));
         assert!(matches!(errors[3], Error::InvalidRequest(_)));

@@ -17,6 +17,7 @@ fn new_role(tenant: &str, name: &str) -> NewRole {
         name: name.into(),
         policy: "{}".into(),
         trust: None,
+        trust_ids: None,
         session_s_max: SESSION_S_DEFAULT,
     }
 }

@@ -9,9 +9,11 @@ use bytes::Bytes;
 use martlet_protocol::backend::{ListStart, Want};
 use martlet_protocol::entry::{Bucket, Entry, Value};
 use martlet_protocol::{Level, RegisterKey, RegisterKind, Shard, Version, VersionId, WriteId};
+use tokio::time::Instant;
 
 use super::beside::{run_of, version_of};
 use crate::api::{ListVersions, ListedVersion, VersionPage};
+use crate::bucket::again_if_replaced;
 use crate::error::Result;
 use crate::listing::folded;
 use crate::merge::successor;
@@ -243,9 +245,17 @@ impl ObjectStore {
     /// # Errors
     /// [`Error::NoSuchBucket`](crate::Error::NoSuchBucket), or a node that doesn't answer.
     pub async fn list_versions(&self, bucket: &str, list: ListVersions) -> Result<VersionPage> {
-        let inner = &self.inner();
-        let bucket = inner.bucket_with_versions(bucket).await?;
-        inner.list_versions(&bucket, &list, None).await
+        let (inner, list) = (&self.inner(), &list);
+        again_if_replaced(|| async move {
+            let began = Instant::now();
+            let known = inner.bucket_with_versions(bucket).await?;
+            let page = inner.list_versions(&known, list, None).await?;
+            if page.versions.is_empty() && page.prefixes.is_empty() {
+                inner.check_not_replaced(bucket, &known, began).await?;
+            }
+            Ok(page)
+        })
+        .await
     }
 }
 

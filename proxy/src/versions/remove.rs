@@ -114,6 +114,10 @@ impl Inner {
         (version, bypass): (VersionId, Bypass),
         conditions: &DeleteConditions,
     ) -> Result<(Landed, bool), Failed> {
+        // A key without a head has no versions.
+        if let Some(view) = self.absence(intent.key).await {
+            return Ok((Landed::Kept(view), false));
+        }
         let provided = Provided::Asked(conditions);
         let removed = self.remove_version_if(site, intent, (version, bypass), provided).await;
         removed.map_err(|it| if conditions.is_empty() { it } else { it.of_conditions() })

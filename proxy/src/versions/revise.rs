@@ -5,19 +5,28 @@ use futures::future::BoxFuture;
 use martlet_protocol::backend::{RegisterView, Want};
 use martlet_protocol::entry::{Entry, Object, Value};
 use martlet_protocol::limits::COMMIT_WINDOW_MS;
+use martlet_protocol::usage::Usage;
 use martlet_protocol::{Level, RegisterKey, Stamp, VersionId, WriteId};
 
 use super::beside::version_of;
 use super::find::no_object;
 use crate::api::{ObjectName, Written};
 use crate::bucket::busy;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{Judge, Landed, Proposal, Round, Step};
 use crate::put::object_of;
+use crate::quota::{Asked, Charge};
 use crate::store::Inner;
 
 /// Says what an object is to become; none to leave it. Told the entry that it is in.
 pub(crate) type Change<'a> = dyn FnMut(&Entry, &Object) -> Result<Option<Object>> + Send + 'a;
+
+/// Who changes what is said of a version.
+#[derive(Clone, Copy)]
+enum By {
+    Client,
+    Operator,
+}
 
 /// Changes one version of a key, or the current one.
 pub(crate) struct Revision<'a> {
@@ -30,6 +39,8 @@ pub(crate) struct Revision<'a> {
     pub(crate) revised: Option<Object>,
     /// Whether it may be written beside the head, whatever became of the ballot.
     pub(crate) is_beside: bool,
+    /// What its entry grows by is asked for here; none: that is no client's doing.
+    charge: Option<&'a mut Charge>,
 }
 
 impl<'a> Revision<'a> {
@@ -39,7 +50,8 @@ impl<'a> Revision<'a> {
         change: &'a mut Change<'a>,
         keep_body: bool,
     ) -> Self {
-        Self { inner, version, change, keep_body, revised: None, is_beside: false }
+        let (revised, is_beside, charge) = (None, false, None);
+        Self { inner, version, change, keep_body, revised, is_beside, charge }
     }
 }
 
@@ -72,32 +84,99 @@ impl Revision<'_> {
         };
         self.revised = (self.change)(entry, object)?;
         let Some(revised) = self.revised.clone() else { return Ok(None) };
+        if let Some(charge) = &mut self.charge {
+            charge.came_to(Usage::of_object("", &revised).less(Usage::of_object("", object)))?;
+        }
         let value = Value::Object(Box::new(revised));
         Ok(Some(Proposal { value, inline: view.inline.clone(), keep_body: self.keep_body }))
     }
 }
 
 impl Inner {
+    /// What a key holds, if neither it nor the version beside it is there.
+    async fn absent_version(
+        &self,
+        key: &RegisterKey,
+        version: Option<VersionId>,
+    ) -> Option<RegisterView> {
+        let head = self.absence(key).await?;
+        let Some(version) = version else { return Some(head) };
+        self.absence(&RegisterKey::version(key, version)).await
+    }
+
     /// Changes what is said of an object by a write of its own: the extents stay those of the write
-    /// that brought them, and it stays the version that it is.
+    /// that brought them, and it stays the version that it is. Quotas are asked for what its entry grows
+    /// by.
     pub(crate) async fn revise_object(
         &self,
         bucket: &str,
         name: ObjectName<'_>,
         change: &mut Change<'_>,
     ) -> Result<Written> {
-        let ObjectName { key, version } = name;
+        self.revise_by(bucket, name, change, By::Client).await
+    }
+
+    /// The same by somebody whom no quota speaks of.
+    pub(crate) async fn revise_by_operator(
+        &self,
+        bucket: &str,
+        name: ObjectName<'_>,
+        change: &mut Change<'_>,
+    ) -> Result<Written> {
+        self.revise_by(bucket, name, change, By::Operator).await
+    }
+
+    async fn revise_by(
+        &self,
+        bucket: &str,
+        name: ObjectName<'_>,
+        change: &mut Change<'_>,
+        by: By,
+    ) -> Result<Written> {
+        match self.revise_once(bucket, name, change, by).await {
+            Err(Error::BucketReplaced) => self.revise_once(bucket, name, change, by).await,
+            revised => revised,
+        }
+    }
+
+    async fn revise_once(
+        &self,
+        bucket: &str,
+        ObjectName { key, version }: ObjectName<'_>,
+        change: &mut Change<'_>,
+        by: By,
+    ) -> Result<Written> {
         let mut site = self.site(bucket, key).await?;
+        if let Some(view) = self.absent_version(&site.key, version).await {
+            let (absent, at) = (no_object(view.entry.as_ref(), version), (bucket, &*site.bucket));
+            return Err(self.check_absence(absent, at, site.began).await);
+        }
+        let mut charge = match by {
+            By::Client => Some(Box::pin(self.charge(&site.bucket, Asked::change())).await?),
+            By::Operator => None,
+        };
         let write_id = WriteId::random();
         for _ in 0..2 {
             let commit_by_ms = self.stamps.now_ms() + COMMIT_WINDOW_MS;
             let keep_body = true;
             let mut revision = Revision::new(self, version, change, keep_body);
+            revision.charge = charge.as_mut();
             let floor = Stamp::at_ms(site.bucket.versioning().above_ms);
             let intent = site.intent(write_id, commit_by_ms);
-            let landed = self.decide_by(intent, floor, &mut revision).await?;
+            let landed = match self.decide_by(intent, floor, &mut revision).await {
+                Ok(landed) => landed,
+                Err(failed) => {
+                    let at = (bucket, &*site.bucket);
+                    return Err(self.check_absence(failed.error, at, site.began).await);
+                }
+            };
             match (landed, revision.revised) {
-                (Landed::At(stamp), Some(object)) => return Ok(Written { object, stamp }),
+                (Landed::At(stamp), Some(object)) => {
+                    if let Some(charge) = charge {
+                        charge.written(self.stamps.now_ms());
+                    }
+                    return Ok(Written { object, stamp, source_version: None });
+                }
                 _ => site.bucket = self.refreshed(bucket, &site.bucket).await?,
             }
         }

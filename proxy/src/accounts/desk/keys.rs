@@ -6,12 +6,17 @@ use martlet_protocol::id::random_bytes;
 use super::{Accounts, Listed, check_networks};
 use crate::accounts::documents::missing;
 use crate::accounts::records::{Key, Rate, User, UserOf, check_credentials};
+#[cfg(test)]
+use crate::accounts::vault::Sealed;
 use crate::error::{Error, Result};
 
 /// 20 and 40 characters, as S3 clients expect them.
 const ACCESS_KEY_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const SECRET_LETTERS: &[u8; 64] =
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Keys of a page.
+const PAGE: usize = 500;
 
 /// A key to be made.
 #[derive(Clone)]
@@ -44,8 +49,9 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Error::NoSuchAccount`] without its tenant or user; [`Error::AccountConflict`] where there is that
-    /// access key.
+    /// access key, or no master key that could seal its secret.
     pub async fn create_key(&self, new: NewKey) -> Result<(Key, String)> {
+        self.check_sealing()?;
         check_networks(&new.networks)?;
         let (access_key, secret) = new.given.unwrap_or_else(|| {
             (random_text::<20>(ACCESS_KEY_LETTERS), random_text::<40>(SECRET_LETTERS))
@@ -123,12 +129,13 @@ impl Accounts {
     /// Gives a key another secret, a given one or a new one. The one before opens nothing any more.
     ///
     /// # Errors
-    /// [`Error::NoSuchAccount`].
+    /// [`Error::NoSuchAccount`]; [`Error::AccountConflict`] where no master key could seal the secret.
     pub async fn rotate_key(
         &self,
         access_key: &str,
         given: Option<String>,
     ) -> Result<(Key, String)> {
+        self.check_sealing()?;
         let secret = given.unwrap_or_else(|| random_text::<40>(SECRET_LETTERS));
         check_credentials(access_key, &secret)?;
         let now_ms = self.now_ms();
@@ -139,6 +146,68 @@ impl Accounts {
         };
         let key = self.store.change_document(access_key, change).await?;
         Ok((key, secret))
+    }
+
+    /// No secret is written in clear.
+    fn check_sealing(&self) -> Result<()> {
+        if self.vault.seals() {
+            return Ok(());
+        }
+        Err(Error::AccountConflict(
+            "this process has no master key that could seal the secret of a key: set master_key_file at \
+             every proxy, the same for all"
+                .into(),
+        ))
+    }
+
+    /// Seals the secrets that lie in clear, from a time without a master key; how many there were. They open
+    /// as before for whoever has the master key, and for nobody else.
+    ///
+    /// # Errors
+    /// When no quorum answers: some may be sealed by then.
+    pub async fn seal_secrets(&self) -> Result<u64> {
+        let (mut after, mut sealed) = (None::<String>, 0);
+        if !self.vault.seals() {
+            return Ok(0);
+        }
+        loop {
+            let (keys, more) = self.keys(None, after.as_deref(), PAGE).await?;
+            for key in keys.iter().filter(|key| !key.secret.is_sealed()) {
+                sealed += u64::from(self.seal_secret(&key.access_key).await?);
+            }
+            after = keys.into_iter().last().map(|key| key.access_key);
+            if !more || after.is_none() {
+                return Ok(sealed);
+            }
+        }
+    }
+
+    /// Leaves a secret as a version without a master key did.
+    #[cfg(test)]
+    pub(crate) async fn leave_in_clear(&self, access_key: &str, secret: &str) {
+        let clear = |key: &mut Key| {
+            key.secret = Sealed::Clear(secret.to_owned());
+            Ok(())
+        };
+        self.store.change_document(access_key, clear).await.expect("there is such a key");
+    }
+
+    /// Seals a secret; false where it isn't in clear any more.
+    async fn seal_secret(&self, access_key: &str) -> Result<bool> {
+        let mut was_clear = false;
+        let change = |key: &mut Key| {
+            was_clear = false;
+            if let Some(secret) = key.secret.in_clear() {
+                let belonging = belonging(access_key, &key.tenant_id);
+                (key.secret, was_clear) = (self.vault.seal(secret, &belonging), true);
+            }
+            Ok(())
+        };
+        match self.store.change_document(access_key, change).await {
+            Ok(_) => Ok(was_clear),
+            Err(Error::NoSuchAccount(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Deletes a key.

@@ -19,6 +19,8 @@ pub struct NewRole {
     pub policy: String,
     /// Who may take it on; without it, the tenant's own keys.
     pub trust: Option<String>,
+    /// The ids of those whom that names.
+    pub trust_ids: Option<String>,
     /// How long a session of it may be, at most.
     pub session_s_max: u32,
 }
@@ -32,6 +34,8 @@ pub struct RoleChange {
     pub policy: Option<String>,
     /// Who may take it on.
     pub trust: Option<String>,
+    /// The ids of those whom that names; they are changed with it.
+    pub trust_ids: Option<String>,
     /// How long a session of it may be, at most.
     pub session_s_max: Option<u32>,
 }
@@ -54,6 +58,7 @@ impl Accounts {
             created_ms: self.now_ms(),
             policy: new.policy,
             trust: new.trust,
+            trust_ids: new.trust_ids,
             session_s_max: new.session_s_max,
             disabled: false,
         };
@@ -103,6 +108,7 @@ impl Accounts {
             }
             if asked.trust.is_some() {
                 role.trust.clone_from(&asked.trust);
+                role.trust_ids.clone_from(&asked.trust_ids);
             }
             Ok(())
         };

@@ -174,7 +174,15 @@ async fn a_node_that_stopped_costs_a_few_hedges_and_not_one_for_each_read() {
 async fn reads_are_spread_over_all_who_have_the_bytes() {
     let rig = Rig::new(3).await;
     for key in 0..300 {
-        rig.put(&format!("{key}"), pattern(9_000, key)).await.unwrap();
+        let written = rig.put(&format!("{key}"), pattern(9_000, key)).await.unwrap();
+        // Two have acknowledged it: the third may still be at it, and would say that it has nothing.
+        let id = extent(&written);
+        let all_have_it = async {
+            while rig.holders(id).len() < 3 {
+                tokio::time::sleep(ms(1)).await;
+            }
+        };
+        tokio::time::timeout(ms(60_000), all_have_it).await.expect("the third gets its copy");
         rig.get(&format!("{key}")).await.unwrap();
     }
     let mut asked: HashMap<DeviceId, usize> = HashMap::new();

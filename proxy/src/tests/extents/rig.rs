@@ -21,7 +21,7 @@ pub(super) struct Rig {
 }
 
 /// A ring of devices 1, 2, … with so many on each node.
-fn ring(devices: u32, on_each_node: u32) -> Arc<Ring> {
+pub(super) fn ring(devices: u32, on_each_node: u32) -> Arc<Ring> {
     let device = |id: u32| Device {
         id: DeviceId(id),
         region: 1,

@@ -13,7 +13,7 @@ use super::super::conditional::create_only;
 use super::super::harness::{Harness, body, faulty, put, settle};
 use super::super::races::Chance;
 use super::{all_versions, get_version, put_version, versioned};
-use crate::{Error, ObjectStore, WriteConditions};
+use crate::{Error, ListedVersion, ObjectStore, WriteConditions};
 
 const SEEDS: u64 = 40;
 
@@ -27,6 +27,9 @@ fn failing(harness: &Harness, chance: &Chance, odds: u64) -> ObjectStore {
         _ => Fault::None,
     })
 }
+
+/// A listed version and its bytes; none for a delete marker or a version that is gone.
+type Seen = (ListedVersion, Option<Bytes>);
 
 /// What the clients were told of one key.
 #[derive(Default)]
@@ -65,28 +68,54 @@ impl Told {
             }
             match get_version(store, "k", *id).await {
                 Ok(bytes) => assert!(is_there && bytes == text, "{what}: {text}"),
-                Err(error) => assert!(!is_there, "{what}: {text}: {error}"),
+                // A removal that nobody could confirm may take effect after the listing.
+                Err(error) if self.removed.get(id) != Some(&false) => {
+                    assert!(!is_there, "{what}: {text}: {error}");
+                }
+                Err(error) => assert!(matches!(error, Error::NoSuchVersion), "{what}: {error}"),
             }
         }
+        let (all, current) = self.seen(store, what).await;
         let mut texts = HashSet::new();
-        for version in all.iter().filter(|version| version.object.is_some()) {
-            let bytes = get_version(store, "k", version.id).await.unwrap();
+        for (version, bytes) in &all {
+            let Some(bytes) = bytes else { continue };
             let text = String::from_utf8(bytes.to_vec()).unwrap();
             assert!(!self.refused.contains(&text), "{what}: {text} was refused and is there");
             let is_known = self.put.contains_key(&version.id) || self.unknown.contains(&text);
             assert!(is_known, "{what}: nobody wrote {text}");
             assert!(texts.insert(text.clone()), "{what}: {text} is there twice");
         }
-        let current = get_version(store, "k", None).await.ok();
-        let latest = all.iter().find(|version| version.is_latest);
-        match latest.filter(|latest| latest.object.is_some()) {
-            Some(latest) => assert_eq!(
-                current,
-                get_version(store, "k", latest.id).await.ok(),
-                "{what}: the first of the list is not the current one"
-            ),
-            None => assert_eq!(current, None, "{what}"),
+        let latest = all.iter().find(|(version, _)| version.is_latest);
+        let first = latest.and_then(|(_, bytes)| bytes.clone());
+        assert_eq!(current, first, "{what}: the first of the list is not the current one");
+    }
+
+    /// Returns the versions with their bytes, and the current bytes, between two equal listings. A
+    /// removal that nobody could confirm may take effect at any time.
+    async fn seen(&self, store: &ObjectStore, what: &str) -> (Vec<Seen>, Option<Bytes>) {
+        let mut all = all_versions(store).await;
+        for _ in 0..=self.removed.len() {
+            let mut seen = Vec::new();
+            for version in all {
+                let bytes = match get_version(store, "k", version.id).await {
+                    _ if version.object.is_none() => None,
+                    Ok(bytes) => Some(bytes),
+                    Err(Error::NoSuchVersion) if self.is_removal_unknown(version.id) => None,
+                    Err(error) => panic!("{what}: {error}"),
+                };
+                seen.push((version, bytes));
+            }
+            let current = get_version(store, "k", None).await.ok();
+            all = all_versions(store).await;
+            if all.iter().map(|it| it.id).eq(seen.iter().map(|(it, _)| it.id)) {
+                return (seen, current);
+            }
         }
+        panic!("{what}: the listing changes without an unknown removal")
+    }
+
+    fn is_removal_unknown(&self, id: VersionId) -> bool {
+        self.removed.get(&id) == Some(&false)
     }
 }
 

@@ -1,0 +1,70 @@
+//! Requests that absence decides: they leave nothing behind on any replica.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use martlet_protocol::testing::{Fault, Op};
+use martlet_protocol::{Backend, DeviceId, VersionId};
+
+use super::harness::{Harness, body, create, faulty, put, settle};
+use crate::{ETagCondition, Error, ObjectName, WriteConditions};
+
+fn any() -> WriteConditions {
+    WriteConditions { if_match: Some(ETagCondition::Any), if_none_match: None }
+}
+
+/// Registers of all devices, those that hold but a promise included.
+async fn rows(harness: &Harness) -> usize {
+    let mut count = 0;
+    for device in (1..=3).map(DeviceId) {
+        let all = Backend::registers(&*harness.memory, device, None, usize::MAX).await.unwrap();
+        count += all.len();
+    }
+    count
+}
+
+#[tokio::test]
+async fn what_absence_decides_leaves_no_rows() {
+    for keeps_versions in [false, true] {
+        let harness = Harness::new(3, 3);
+        create(&harness.store, "b").await;
+        if keeps_versions {
+            harness.store.set_versioning("b", true).await.unwrap();
+        }
+        settle().await;
+        let (store, before) = (&harness.store, rows(&harness).await);
+        for number in 0..50 {
+            let key = format!("key {number}");
+            let written = put(store, &key, body("x".into()), any()).await;
+            assert!(matches!(written, Err(Error::NoSuchKey)), "{written:?}");
+            let deleted = store.delete("b", &key, &any()).await;
+            assert!(deleted.is_err() || deleted.is_ok_and(|it| it.stamp.is_none()));
+            let tagged = store.set_tags("b", &*key, Vec::new()).await;
+            assert!(matches!(tagged, Err(Error::NoSuchKey)), "{tagged:?}");
+            let name = ObjectName { key: &key, version: Some(VersionId::Null) };
+            store.set_tags("b", name, Vec::new()).await.unwrap_err();
+            if keeps_versions {
+                store.delete_version("b", &key, VersionId::Null).await.unwrap();
+            }
+        }
+        assert_eq!(rows(&harness).await, before, "keeps versions: {keeps_versions}");
+    }
+}
+
+/// What is there is decided by the ballot, as before, and not by the look before it.
+#[tokio::test]
+async fn what_comes_after_the_look_is_met_by_the_ballot() {
+    let harness = Harness::new(3, 3);
+    create(&harness.store, "b").await;
+    harness.put("key", "first").await.unwrap();
+    let promises = Arc::new(AtomicUsize::new(0));
+    let counted = promises.clone();
+    let store = faulty(&harness.memory, 3, 3, move |call| {
+        if call.op == Op::Promise {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        Fault::None
+    });
+    put(&store, "key", body("second".into()), any()).await.unwrap();
+    assert!(promises.load(Ordering::SeqCst) >= 2);
+}
