@@ -22,6 +22,9 @@ use crate::worker::{Progress, Worker};
 const STEP_BYTES_MIN: u64 = 1024 * 1024;
 const STEP_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
+/// How often a stretch is tried before the rest of its part of a device is left for a later pass.
+const TRIES: u32 = 2;
+
 /// How fast devices are audited.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditOptions {
@@ -45,6 +48,8 @@ pub struct Audit {
     cursors: Arc<dyn Cursors>,
     rounds: Rounds,
     part: Part,
+    /// Times that the stretch that comes next has failed.
+    failures: u32,
     /// Extents that this pass has seen, and things that it found corrupt and could not bring back.
     seen: u64,
     lost: u64,
@@ -72,6 +77,7 @@ impl Audit {
             cursors: Arc::new(MemoryCursors::default()),
             rounds: Rounds::default(),
             part: Part::Registers(None),
+            failures: 0,
             seen: 0,
             lost: 0,
             left: 0,
@@ -154,9 +160,26 @@ impl Audit {
         }
     }
 
+    /// Goes on after a stretch that failed: it is tried again, then the device's extents are, then the
+    /// next device; whether that ended a pass.
+    fn fail(&mut self, cluster: &Cluster) -> bool {
+        self.failures += 1;
+        if self.failures < TRIES {
+            return false;
+        }
+        self.failures = 0;
+        match self.part {
+            Part::Registers(_) => {
+                self.part = Part::Extents(None);
+                false
+            }
+            Part::Extents(_) => self.advance(cluster),
+        }
+    }
+
     /// Goes on to the next device; whether that ended a pass.
     fn advance(&mut self, cluster: &Cluster) -> bool {
-        self.part = Part::Registers(None);
+        (self.part, self.failures) = (Part::Registers(None), 0);
         let ended = self.rounds.advance(&cluster.devices_of(&self.scope));
         if ended {
             self.left = std::mem::take(&mut self.lost);
@@ -205,13 +228,14 @@ impl Worker for Audit {
         };
         let mut progress = match self.stretch(&cluster, device).await {
             Ok((mut progress, is_last)) => {
+                self.failures = 0;
                 progress.idle = is_last && self.advance(&cluster);
                 self.save(&cluster);
                 progress
             }
             Err(error) => {
-                tracing::debug!(%device, %error, "a device is audited in a later pass");
-                let idle = self.advance(&cluster);
+                tracing::debug!(%device, part = ?self.part, %error, "a stretch was not audited");
+                let idle = self.fail(&cluster);
                 Progress { kept: 1, idle, ..Progress::default() }
             }
         };

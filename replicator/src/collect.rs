@@ -18,6 +18,12 @@
 //! that are older than ten minutes (rule T2), workers let go of pages that they read minutes ago, and
 //! the reclaim age is longer than both.
 //!
+//! A ballot that finds nothing and decides to write nothing leaves its promise behind, on registers that
+//! hold nothing else. It stands against ballots and writes below it, which are refused for their age after
+//! ten minutes anyway (rule T2). So it goes a while after that, once every device has said that it holds
+//! nothing of the register, and all primaries are there with their votes. Nobody compares promises, so
+//! nothing brings one back, and nothing has to be marked first.
+//!
 //! What is left of buckets that are gone goes too, whether tombstones or not: see [`gone`].
 
 mod cases;
@@ -29,6 +35,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use martlet_protocol::backend::{LetGo, Walk, Want};
+use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::tree::Span;
 use martlet_protocol::{Clock, DeviceId, Entry, RegisterKey, Result, Stamp};
 use martlet_ring::RingHash;
@@ -44,6 +51,11 @@ use crate::worker::{Progress, Worker};
 const REST_MAX: Duration = Duration::from_hours(1);
 /// Passes for each reclaim age.
 const PASSES: u64 = 16;
+/// How old a promise is before it may go: older than anything that it stands against, by a margin for
+/// clocks and for what is slow.
+const PROMISE_AGE_MS: u64 = 6 * FIRST_HAND_AGE_MS_MAX;
+/// How often a pass looks for registers that hold nothing but promises, which a walk leaves out.
+const PROMISES_EVERY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// How it goes about it.
 #[derive(Clone, Copy, Debug)]
@@ -67,9 +79,11 @@ pub struct Collect {
     scope: Scope,
     rounds: Rounds,
     after: Option<RegisterKey>,
-    /// Whether this pass looks for marked ones too, which a walk leaves out: the first over a ring
-    /// does, and each after one that left some behind.
+    /// Whether this pass looks for marked ones and for promises too, which a walk leaves out: the first
+    /// over a ring does, each after one that left marked ones behind, and one a day.
     thorough: bool,
+    /// When the last such pass began.
+    thorough_ms: u64,
     ring: Option<RingHash>,
     /// Which buckets there are, as far as this pass has asked.
     buckets: Buckets,
@@ -98,6 +112,7 @@ impl Collect {
     ) -> Self {
         let cluster = cluster.into();
         let (rounds, after, ring) = (Rounds::default(), None, None);
+        let thorough_ms = clock.now_ms();
         let (left, before, buckets) = (Left::default(), Left::default(), Buckets::default());
         Self {
             cluster,
@@ -107,6 +122,7 @@ impl Collect {
             rounds,
             after,
             thorough: true,
+            thorough_ms,
             ring,
             buckets,
             left,
@@ -198,6 +214,26 @@ impl Collect {
         Ok(drops.len() as u64)
     }
 
+    /// Lets registers of a page go that hold nothing but promises of which nobody can make use any
+    /// more: how many went.
+    async fn collect_promises(
+        &self,
+        cluster: &Cluster,
+        device: DeviceId,
+        page: &[(RegisterKey, Option<Entry>)],
+    ) -> Result<u64> {
+        let empty = page.iter().filter(|(_, entry)| entry.is_none());
+        let empty: Vec<_> = empty.map(|(key, _)| (key.clone(), Stamp::ZERO)).collect();
+        if empty.is_empty() {
+            return Ok(0);
+        }
+        check_everyone(cluster).await?;
+        let before = Stamp::at_ms(self.clock.now_ms().saturating_sub(PROMISE_AGE_MS));
+        let drops = Cases::ask(cluster, empty).await?.spent_promises(cluster, before);
+        let_go(cluster, device, &drops).await?;
+        Ok(drops.len() as u64)
+    }
+
     /// Whether that ended a pass.
     fn advance(&mut self, cluster: &Cluster) -> bool {
         self.after = None;
@@ -205,7 +241,13 @@ impl Collect {
         if ended {
             self.before = std::mem::take(&mut self.left);
             self.buckets = Buckets::default();
-            self.thorough = self.before.marked || self.ring != Some(cluster.index.hash());
+            let now_ms = self.clock.now_ms();
+            self.thorough = self.before.marked
+                || self.ring != Some(cluster.index.hash())
+                || self.thorough_ms.saturating_add(PROMISES_EVERY_MS) <= now_ms;
+            if self.thorough {
+                self.thorough_ms = now_ms;
+            }
             self.ring = Some(cluster.index.hash());
         }
         ended
@@ -247,6 +289,11 @@ impl Worker for Collect {
                 let (page, purged) = self.purge(&cluster, page).await;
                 let due = self.due(&cluster, device, &page);
                 progress.done = purged;
+                let promises = self.collect_promises(&cluster, device, &page).await;
+                progress.done += promises.unwrap_or_else(|error| {
+                    tracing::debug!(%device, %error, "promises are kept");
+                    0
+                });
                 if !due.is_empty() {
                     let went = self.collect(&cluster, device, due.clone()).await;
                     let went = went.unwrap_or_else(|error| {

@@ -17,7 +17,7 @@ use martlet_protocol::backend::{RegisterView, Want, WriteReply};
 use martlet_protocol::{DeviceId, Error, RegisterKey, Result, Stamp, StampSource, Term};
 
 use crate::cluster::{Cluster, in_time};
-use crate::identity::{Candidate, newest, settle};
+use crate::identity::{Candidate, Known, newest, settle};
 
 /// Registers asked for at a time.
 pub(crate) const PAGE: usize = 256;
@@ -33,6 +33,8 @@ pub(crate) struct Page {
     /// Where the next page begins; none when this was the last.
     pub(crate) horizon: Option<RegisterKey>,
     read_at: std::time::Instant,
+    /// A time before the first of the pages was read, in milliseconds since 1970.
+    read_ms: u64,
 }
 
 /// A device that lacks registers, and those that it learns from.
@@ -72,8 +74,10 @@ enum Found {
 }
 
 impl Page {
-    /// Puts the pages of several devices, all begun at one place, together.
+    /// Puts the pages of several devices, all begun at one place, together; they were asked for at
+    /// `read_ms` or later.
     pub(crate) fn merge(
+        read_ms: u64,
         pages: Vec<(DeviceId, Vec<(RegisterKey, RegisterView)>)>,
         belongs: impl Fn(&RegisterKey) -> bool,
     ) -> Self {
@@ -86,7 +90,7 @@ impl Page {
                 registers.entry(key).or_default().insert(device, view);
             }
         }
-        Self { registers, horizon, read_at: std::time::Instant::now() }
+        Self { registers, horizon, read_at: std::time::Instant::now(), read_ms }
     }
 }
 
@@ -126,6 +130,7 @@ impl Copying<'_> {
         let decide: Vec<bool> = all.iter().map(|id| sets.is_of(0, *id)).collect();
         let of = |id: &DeviceId| views.get(id).cloned().unwrap_or_default();
         let mut theirs: Vec<RegisterView> = all.iter().map(of).collect();
+        let read_ms = page.read_ms;
         if !self.is_settled(&theirs, &decide) {
             // Pages are of different moments: a write may just have passed by.
             theirs = self.read_all(key, &all).await?;
@@ -133,7 +138,8 @@ impl Copying<'_> {
         let was_settled = self.is_settled(&theirs, &decide);
         let mut best = theirs.into_iter().map(Candidate::of).fold(None, newest);
         if !was_settled {
-            best = settle(self.cluster, self.stamps, key, best, self.above).await?;
+            let known = best.map(|candidate| Known { candidate, read_ms });
+            best = settle(self.cluster, self.stamps, key, known, self.above).await?;
         }
         let Some(mut best) = best else { return Ok(Found::Complete) };
         let mine = of(&self.device).entry.map(|entry| entry.order);
@@ -141,12 +147,13 @@ impl Copying<'_> {
             return Ok(Found::Complete);
         }
         let is_fresh = was_settled && self.fresh_from.is_some_and(|from| best.entry.order >= from);
-        if let WriteReply::Behind(floor) = self.bring(key, &best).await? {
+        if let WriteReply::Behind(floor) = self.bring(key, &best, read_ms).await? {
             // A promise of the device stands in the way: the order rises above it.
             let above = floor.max(self.above);
-            let settled = settle(self.cluster, self.stamps, key, Some(best), above).await?;
+            let known = Some(Known { candidate: best, read_ms });
+            let settled = settle(self.cluster, self.stamps, key, known, above).await?;
             best = settled.ok_or_else(|| Error::internal("a write that is known was not found"))?;
-            self.bring(key, &best).await?;
+            self.bring(key, &best, read_ms).await?;
         }
         Ok(if is_fresh { Found::Fresh } else { Found::Missing })
     }
@@ -161,9 +168,17 @@ impl Copying<'_> {
             || self.fresh_from.is_some_and(|from| newest.is_some_and(|(order, _)| order >= from))
     }
 
-    async fn bring(&self, key: &RegisterKey, candidate: &Candidate) -> Result<WriteReply> {
+    async fn bring(
+        &self,
+        key: &RegisterKey,
+        candidate: &Candidate,
+        read_ms: u64,
+    ) -> Result<WriteReply> {
         let node = self.cluster.node(self.device)?;
-        in_time(node.write(self.device, candidate.repair(key))).await
+        match in_time(node.write(self.device, candidate.repair(key, read_ms))).await? {
+            WriteReply::OutOfTime => Err(Error::unavailable("a page was copied too late")),
+            reply => Ok(reply),
+        }
     }
 
     async fn read_all(&self, key: &RegisterKey, from: &[DeviceId]) -> Result<Vec<RegisterView>> {

@@ -13,8 +13,9 @@
 //! Parts go before their upload: without it, nobody could tell that they are wanted no more. And the
 //! upload stays for as long as a part of it may be written yet, so that none is left alone.
 //!
-//! An upload whose completion was decided and never came to its end is left as it is: whether its
-//! object was written is for those to find out who can judge the condition that it was decided on.
+//! An upload whose completion was decided and never came to its end, because its proxy died and its client
+//! never came back, is driven on by the object layer: whether its object was written is for those to
+//! find out who can judge the condition that it was decided on. Where there is no object layer it stays.
 //!
 //! * [`buckets`]: which buckets there are, with their rules; [`parts`]: which parts an upload has.
 //! * [`objects`]: the walk over the objects of buckets that have rules.
@@ -57,11 +58,17 @@ const REST_MAX: Duration = Duration::from_mins(10);
 /// How often in a day of the rules objects are gone through.
 const PASSES_A_DAY: u64 = 24;
 
+/// How long an upload may be in the middle of its completion.
+const COMPLETING_AGE_MS: u64 = 60 * 60 * 1000;
+
 /// How it goes about it.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpireOptions {
     /// How old an open upload is before it is aborted, in milliseconds; none: never.
     pub open_age_ms: Option<u64>,
+    /// How long an upload may be in the middle of its completion before it is driven on, in
+    /// milliseconds: longer than whoever completes it may take.
+    pub completing_age_ms: u64,
     /// How long after its end the parts of an upload are left to whoever ended it, in milliseconds.
     pub parts_grace_ms: u64,
     /// How long after its end an upload is remembered, in milliseconds: longer than a part of it can
@@ -75,6 +82,7 @@ impl Default for ExpireOptions {
     fn default() -> Self {
         Self {
             open_age_ms: None,
+            completing_age_ms: COMPLETING_AGE_MS,
             parts_grace_ms: FIRST_HAND_AGE_MS_MAX,
             ended_grace_ms: COMMIT_WINDOW_MS + FIRST_HAND_AGE_MS_MAX,
             day: Day::FULL,
@@ -103,6 +111,8 @@ type Passes = (VecDeque<Listing>, Vec<Task>);
 #[derive(Clone, Debug)]
 struct Listing {
     bucket: BucketId,
+    /// What clients call the bucket.
+    name: Bytes,
     index_shards: u16,
     shards: Vec<Shard>,
     device: DeviceId,
@@ -116,6 +126,7 @@ struct Listing {
 enum Fate {
     Stay,
     Abort,
+    Finish,
     FreeParts,
     Forget,
 }
@@ -142,7 +153,10 @@ impl ExpireOptions {
                 _ if self.is_due(upload, rules, now_ms) => Fate::Abort,
                 _ => Fate::Stay,
             },
-            UploadState::Completing { .. } => Fate::Stay,
+            UploadState::Completing { .. } => {
+                let is_left = is_past(entry.order.time_ms(), self.completing_age_ms);
+                if is_left { Fate::Finish } else { Fate::Stay }
+            }
             UploadState::Completed { .. } | UploadState::Aborted => {
                 let ended_ms = entry.order.time_ms();
                 if is_past(ended_ms, self.ended_grace_ms) {
@@ -196,6 +210,7 @@ impl Expire {
             }
             lists.extend(by_device.into_iter().map(|(device, shards)| Listing {
                 bucket,
+                name: name.clone(),
                 index_shards,
                 shards,
                 device,
@@ -216,7 +231,8 @@ impl Expire {
     ) -> Result<bool> {
         let fate = self.options.fate(entry, rules, self.clock.now_ms());
         match fate {
-            Fate::Stay => Ok(false),
+            // Driving one on is for those who know what its bucket is called.
+            Fate::Stay | Fate::Finish => Ok(false),
             Fate::Abort => self.abort(cluster, at).await,
             Fate::FreeParts | Fate::Forget => {
                 let Value::Upload(upload) = &entry.value else { return Ok(false) };
@@ -227,6 +243,15 @@ impl Expire {
                 self.forget(cluster, at).await
             }
         }
+    }
+
+    /// Has a completion driven on that never came to its end.
+    async fn finish(&self, bucket: &Bytes, entry: &Entry) -> Result<bool> {
+        let (Some(objects), Value::Upload(upload)) = (&self.objects, &entry.value) else {
+            return Ok(false);
+        };
+        let bucket = String::from_utf8_lossy(bucket);
+        objects.expiry().finish_upload(&bucket, &upload.key, upload.id).await
     }
 
     /// Gives an open upload up. Its parts go in a later pass, as those of any that ended.
@@ -336,7 +361,11 @@ impl Expire {
         };
         for (at, entry) in &page {
             progress.items += 1;
-            match self.expire(cluster, &listing.rules, at, entry).await {
+            let done = match self.options.fate(entry, &listing.rules, self.clock.now_ms()) {
+                Fate::Finish => self.finish(&listing.name, entry).await,
+                _ => self.expire(cluster, &listing.rules, at, entry).await,
+            };
+            match done {
                 Ok(done) => progress.done += u64::from(done),
                 Err(error) => {
                     tracing::debug!(?at, %error, "an upload is kept for now");

@@ -1,50 +1,42 @@
 //! How clients fare, so that background work can step back.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Duration;
 
-/// Weight of one observation in the moving average: 1 in 16.
-const SMOOTHING: u64 = 16;
-/// An average that nobody added to for so long says nothing any more.
-const STALE: Duration = Duration::from_secs(1);
+use martlet_protocol::Latency;
 
-/// A moving average of the time to the first byte of client requests.
-///
-/// Concurrent observations may overwrite one another; an average does not mind.
-#[derive(Debug)]
+/// Returns how long clients wait elsewhere; zero when nobody knows of any.
+type Elsewhere = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// The time to the first byte of client requests, here and elsewhere.
+#[derive(Default)]
 pub struct Foreground {
-    epoch: Instant,
-    average_us: AtomicU64,
-    last_ms: AtomicU64,
+    here: Latency,
+    elsewhere: Option<Elsewhere>,
 }
 
-impl Default for Foreground {
-    fn default() -> Self {
-        Self { epoch: Instant::now(), average_us: AtomicU64::new(0), last_ms: AtomicU64::new(0) }
+impl fmt::Debug for Foreground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Foreground").field("latency", &self.latency()).finish_non_exhaustive()
     }
 }
 
 impl Foreground {
+    /// Clients of other processes: `ask` returns how long those of the slowest node wait at present,
+    /// and zero when there are none. It is called before every step of every worker.
+    pub fn elsewhere(ask: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self { elsewhere: Some(Box::new(ask)), ..Self::default() }
+    }
+
     /// Takes note of one request.
     pub fn observe(&self, latency: Duration) {
-        let sample = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX / SMOOTHING);
-        let before = self.average_us.load(Ordering::Relaxed);
-        let after = before - before / SMOOTHING + sample / SMOOTHING;
-        self.average_us.store(after, Ordering::Relaxed);
-        self.last_ms.store(self.elapsed_ms(), Ordering::Relaxed);
+        self.here.observe(latency);
     }
 
     /// How long clients wait at present; zero when there are none.
     pub fn latency(&self) -> Duration {
-        let age = self.elapsed_ms().saturating_sub(self.last_ms.load(Ordering::Relaxed));
-        if Duration::from_millis(age) > STALE {
-            return Duration::ZERO;
-        }
-        Duration::from_micros(self.average_us.load(Ordering::Relaxed))
-    }
-
-    fn elapsed_ms(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+        let elsewhere = self.elsewhere.as_ref().map_or(Duration::ZERO, |ask| ask());
+        self.here.get().max(elsewhere)
     }
 }
 
@@ -53,16 +45,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_average_follows_what_is_observed() {
-        let foreground = Foreground::default();
-        assert_eq!(foreground.latency(), Duration::ZERO);
+    fn the_slower_of_here_and_elsewhere_counts() {
+        assert_eq!(Foreground::default().latency(), Duration::ZERO);
+        let foreground = Foreground::elsewhere(|| Duration::from_millis(30));
+        assert_eq!(foreground.latency(), Duration::from_millis(30));
         for _ in 0..200 {
             foreground.observe(Duration::from_millis(80));
         }
         assert!(foreground.latency() > Duration::from_millis(70));
-        for _ in 0..200 {
-            foreground.observe(Duration::from_millis(1));
-        }
-        assert!(foreground.latency() < Duration::from_millis(2));
     }
 }

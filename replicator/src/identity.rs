@@ -9,6 +9,8 @@
 //!
 //! The second half goes as a repair whose order is the ballot: it obeys promises as an accept does,
 //! and asks neither for the bucket's generation, which nobody here knows, nor for the write's age.
+//! Replicas refuse a repair that was read more than ten minutes ago: a process that was stopped between
+//! promise and accept, for longer than tombstones are kept, brings no deleted object back (rule T2).
 //!
 //! [`replace`] is the same with a decision in the middle: another value instead of what was found
 //! (rule M1).
@@ -18,6 +20,7 @@ use futures::future::join_all;
 use martlet_protocol::Term;
 use martlet_protocol::backend::{EntryWrite, PromiseReply, RegisterView, WriteReply};
 use martlet_protocol::entry::Body;
+use martlet_protocol::limits::FIRST_HAND_AGE_MS_MAX;
 use martlet_protocol::register::WriteMode;
 use martlet_protocol::{DeviceId, Entry, Error, RegisterKey, Result, Stamp, StampSource};
 use martlet_ring::Sets;
@@ -48,19 +51,28 @@ impl Candidate {
         is_whole.then_some(Self { entry, inline, keep_body: false })
     }
 
-    /// As it is brought to a replica that may not hold it.
-    pub(crate) fn repair(&self, key: &RegisterKey) -> EntryWrite {
+    /// As it is brought to a replica that may not hold it; `read_ms` is a time before the first reply
+    /// that told of it, in milliseconds since 1970.
+    pub(crate) fn repair(&self, key: &RegisterKey, read_ms: u64) -> EntryWrite {
         EntryWrite {
             key: key.clone(),
             entry: self.entry.clone(),
             inline: self.inline.clone(),
             mode: WriteMode::Repair,
             generation: u64::MAX,
-            commit_by_ms: u64::MAX,
+            commit_by_ms: read_ms.saturating_add(FIRST_HAND_AGE_MS_MAX),
             keep_body: self.keep_body,
             term: Term::ANY,
         }
     }
+}
+
+/// A write that was read before a round begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) candidate: Candidate,
+    /// A time before the first reply that told of it, in milliseconds since 1970.
+    pub(crate) read_ms: u64,
 }
 
 /// The higher of two orders, where either may be missing.
@@ -75,10 +87,14 @@ pub(crate) async fn settle(
     cluster: &Cluster,
     stamps: &StampSource,
     key: &RegisterKey,
-    known: Option<Candidate>,
+    known: Option<Known>,
     above: Stamp,
 ) -> Result<Option<Candidate>> {
-    let ballots = Ballots { cluster, stamps, key };
+    let (known, read_ms) = match known {
+        Some(Known { candidate, read_ms }) => (Some(candidate), read_ms),
+        None => (None, u64::MAX),
+    };
+    let ballots = Ballots { cluster, stamps, key, read_ms };
     ballots.run(above, |found| newest(known.clone(), found)).await
 }
 
@@ -90,7 +106,7 @@ pub(crate) async fn replace(
     key: &RegisterKey,
     decide: impl Fn(Option<Candidate>) -> Option<Candidate>,
 ) -> Result<Option<Candidate>> {
-    Ballots { cluster, stamps, key }.run(Stamp::ZERO, decide).await
+    Ballots { cluster, stamps, key, read_ms: u64::MAX }.run(Stamp::ZERO, decide).await
 }
 
 /// Ballots about one register.
@@ -98,6 +114,8 @@ struct Ballots<'a> {
     cluster: &'a Cluster,
     stamps: &'a StampSource,
     key: &'a RegisterKey,
+    /// When what is known besides the replies was read.
+    read_ms: u64,
 }
 
 /// Who said yes to one half of a ballot.
@@ -116,6 +134,7 @@ impl Ballots<'_> {
         decide: impl Fn(Option<Candidate>) -> Option<Candidate>,
     ) -> Result<Option<Candidate>> {
         for _ in 0..TRIES {
+            let read_ms = self.stamps.now_ms().min(self.read_ms);
             let ballot = self.stamps.issue_above(above);
             let term = self.cluster.named()?;
             let sets = self.cluster.sets(self.key.placement());
@@ -137,7 +156,7 @@ impl Ballots<'_> {
             let found = found.into_iter().map(|(_, candidate)| candidate);
             let Some(mut chosen) = decide(found.fold(None, newest)) else { return Ok(None) };
             chosen.entry.order = ballot;
-            let stored = self.accept(&devices, &chosen, term).await;
+            let stored = self.accept(&devices, &chosen.repair(self.key, read_ms), term).await;
             above = above.max(stored.above);
             if sets.has_quorum(|id| stored.yes.iter().any(|(device, ())| *device == id)) {
                 return Ok(Some(chosen));
@@ -166,8 +185,8 @@ impl Ballots<'_> {
     }
 
     /// Who holds it now.
-    async fn accept(&self, devices: &[DeviceId], chosen: &Candidate, term: Term) -> Round<()> {
-        let write = EntryWrite { term, ..chosen.repair(self.key) };
+    async fn accept(&self, devices: &[DeviceId], write: &EntryWrite, term: Term) -> Round<()> {
+        let write = EntryWrite { term, ..write.clone() };
         let calls = devices.iter().map(|device| {
             let write = write.clone();
             async move {
@@ -181,7 +200,7 @@ impl Ballots<'_> {
                 Ok((device, WriteReply::Stored)) => round.yes.push((device, ())),
                 Ok((_, WriteReply::Behind(floor))) => round.above = round.above.max(floor),
                 Ok((_, WriteReply::Superseded)) => {
-                    round.above = round.above.max(chosen.entry.order);
+                    round.above = round.above.max(write.entry.order);
                 }
                 Ok((_, WriteReply::Fenced | WriteReply::OutOfTime | WriteReply::Unvoted)) => {}
                 Err(error) => round.note(self.cluster, &error),

@@ -10,10 +10,11 @@
 mod compare;
 pub(crate) mod copy;
 mod extents;
+mod failures;
 pub(crate) mod judge;
 mod mend;
 pub(crate) mod places;
-mod plan;
+pub(crate) mod plan;
 mod presence;
 mod registers;
 mod strays;

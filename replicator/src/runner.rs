@@ -63,6 +63,8 @@ pub struct WorkerStatus {
     pub eta: Option<Duration>,
     /// Times that it stepped back for clients.
     pub yields: u64,
+    /// Times that it panicked and was made anew.
+    pub panics: u64,
     /// Why the last step failed, if it did.
     pub error: Option<String>,
 }
@@ -83,13 +85,15 @@ impl Runner {
         Self { pace, foreground, stop, tasks: JoinSet::new(), statuses: Vec::new() }
     }
 
-    /// Starts a worker.
-    pub fn start(&mut self, worker: impl Worker + 'static) {
+    /// Starts the worker that `make` returns. One that panics is made anew after a pause, which
+    /// doubles while panics follow each other: what it was about is still on disk.
+    pub fn start(&mut self, make: impl Fn() -> Box<dyn Worker> + Send + 'static) {
+        let worker = make();
         let status =
             Arc::new(Mutex::new(WorkerStatus { name: worker.name(), ..WorkerStatus::default() }));
         self.statuses.push(status.clone());
         let run = Run {
-            worker: Box::new(worker),
+            worker,
             pace: self.pace,
             foreground: self.foreground.clone(),
             stop: self.stop.subscribe(),
@@ -97,15 +101,7 @@ impl Runner {
             last_step: Instant::now(),
             warned: false,
         };
-        let told = self.statuses[self.statuses.len() - 1].clone();
-        self.tasks.spawn(async move {
-            if AssertUnwindSafe(run.run()).catch_unwind().await.is_err() {
-                let mut status = told.lock();
-                tracing::error!(worker = status.name, "a background worker panicked and is gone");
-                status.failures += 1;
-                status.error = Some("it panicked and is gone until the next start".into());
-            }
-        });
+        self.tasks.spawn(run.keep_up(make));
     }
 
     /// How to ask after the workers, now and later.
@@ -134,7 +130,27 @@ struct Run {
 }
 
 impl Run {
-    async fn run(mut self) {
+    /// Runs the worker, made anew after each panic, until it is told to stop.
+    async fn keep_up(mut self, make: impl Fn() -> Box<dyn Worker> + Send) {
+        let mut retry = RETRY_MIN;
+        loop {
+            let began = Instant::now();
+            if AssertUnwindSafe(self.run()).catch_unwind().await.is_ok() {
+                return;
+            }
+            if began.elapsed() > RETRY_MAX {
+                retry = RETRY_MIN;
+            }
+            self.note_panic();
+            if self.pause(retry).await {
+                return;
+            }
+            retry = (retry * 2).min(RETRY_MAX);
+            self.worker = make();
+        }
+    }
+
+    async fn run(&mut self) {
         let mut retry = RETRY_MIN;
         while !*self.stop.borrow() {
             self.give_way().await;
@@ -196,6 +212,14 @@ impl Run {
         status.eta = eta(progress, status.rate);
     }
 
+    fn note_panic(&mut self) {
+        let mut status = self.status.lock();
+        tracing::error!(worker = status.name, "a background worker panicked and is made anew");
+        status.failures += 1;
+        status.panics += 1;
+        status.error = Some("it panicked, and is made anew".into());
+    }
+
     fn note_failure(&mut self, error: &martlet_protocol::Error) {
         let mut status = self.status.lock();
         status.failures += 1;
@@ -238,163 +262,4 @@ pub async fn run_once(worker: &mut dyn Worker) -> Result<Progress> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use async_trait::async_trait;
-    use martlet_protocol::Error;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    struct Counting {
-        steps: Arc<AtomicU64>,
-        idle_every: u64,
-        fails: bool,
-    }
-
-    #[async_trait]
-    impl Worker for Counting {
-        fn name(&self) -> &'static str {
-            "counting"
-        }
-
-        async fn step(&mut self) -> Result<Progress> {
-            let step = self.steps.fetch_add(1, Ordering::SeqCst) + 1;
-            if self.fails {
-                return Err(Error::unavailable("not today"));
-            }
-            let idle = step.is_multiple_of(self.idle_every);
-            Ok(Progress { items: 2, idle, ..Progress::default() })
-        }
-    }
-
-    fn fast() -> Pace {
-        Pace { busy_pause: Duration::from_millis(1), ..Pace::default() }
-    }
-
-    async fn run_for(pace: Pace, foreground: Arc<Foreground>, worker: Counting) -> WorkerStatus {
-        let mut runner = Runner::new(pace, foreground);
-        runner.start(worker);
-        let statuses = runner.statuses();
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        runner.stop().await;
-        statuses().remove(0)
-    }
-
-    #[tokio::test]
-    async fn a_worker_is_run_until_it_is_idle_and_stops_when_told() {
-        let steps = Arc::new(AtomicU64::new(0));
-        let worker = Counting { steps: steps.clone(), idle_every: 5, fails: false };
-        let status = run_for(fast(), Arc::default(), worker).await;
-        assert_eq!(steps.load(Ordering::SeqCst), 5);
-        assert_eq!((status.steps, status.totals.items, status.totals.idle), (5, 10, true));
-        assert!(status.rate > 0.0);
-    }
-
-    #[tokio::test]
-    async fn a_worker_steps_back_while_clients_wait() {
-        let foreground = Arc::new(Foreground::default());
-        for _ in 0..200 {
-            foreground.observe(Duration::from_secs(1));
-        }
-        let steps = Arc::new(AtomicU64::new(0));
-        let worker = Counting { steps: steps.clone(), idle_every: 100, fails: false };
-        let status = run_for(fast(), foreground, worker).await;
-        // Told to stop while it yields, it still takes the step that it was about to take.
-        assert!(steps.load(Ordering::SeqCst) <= 1);
-        assert_eq!(status.yields, 1);
-    }
-
-    #[tokio::test]
-    async fn yielding_has_an_end() {
-        let foreground = Arc::new(Foreground::default());
-        for _ in 0..200 {
-            foreground.observe(Duration::from_secs(1));
-        }
-        let pace = Pace { yield_max: Duration::from_millis(20), ..fast() };
-        let steps = Arc::new(AtomicU64::new(0));
-        let worker = Counting { steps: steps.clone(), idle_every: 1, fails: false };
-        let status = run_for(pace, foreground, worker).await;
-        assert_eq!((status.steps, status.yields), (1, 1));
-    }
-
-    #[tokio::test]
-    async fn a_failed_step_is_told_and_tried_again_later() {
-        let steps = Arc::new(AtomicU64::new(0));
-        let worker = Counting { steps: steps.clone(), idle_every: 1, fails: true };
-        let status = run_for(fast(), Arc::default(), worker).await;
-        assert_eq!((status.steps, status.failures), (0, 1));
-        assert_eq!(status.error.as_deref(), Some("not today"));
-    }
-
-    #[test]
-    fn meeting_a_newer_term_is_told_only_when_it_is_met_again() {
-        let mut run = Run {
-            worker: Box::new(Panicking),
-            pace: fast(),
-            foreground: Arc::default(),
-            stop: watch::channel(false).1,
-            status: Arc::default(),
-            last_step: Instant::now(),
-            warned: false,
-        };
-        let behind = Error::outdated(martlet_protocol::Term(4));
-        run.note_failure(&behind);
-        assert!(!run.warned, "it goes by the newer term in its next step");
-        run.note_failure(&behind);
-        assert!(run.warned, "it did not learn");
-        run.note(&Progress::default());
-        assert!(!run.warned);
-        run.note_failure(&Error::unavailable("not today"));
-        assert!(run.warned);
-        assert_eq!(run.status.lock().failures, 3);
-    }
-
-    #[test]
-    fn what_is_left_takes_as_long_as_its_rate_says() {
-        let left = |ahead, backlog, idle| Progress { backlog, ahead, idle, ..Progress::default() };
-        assert_eq!(eta(&left(0, 0, true), 0.0), Some(Duration::ZERO));
-        assert_eq!(eta(&left(100, 20, false), 10.0), Some(Duration::from_secs(10)));
-        assert_eq!(eta(&left(0, 20, false), 10.0), Some(Duration::from_secs(2)));
-        assert_eq!(eta(&left(0, 20, false), 0.0), None, "nothing moves");
-        assert_eq!(eta(&left(0, 20, true), 10.0), None, "the rest waits for others");
-    }
-
-    struct Panicking;
-
-    #[async_trait]
-    impl Worker for Panicking {
-        fn name(&self) -> &'static str {
-            "panicking"
-        }
-
-        async fn step(&mut self) -> Result<Progress> {
-            panic!("as this test wants it")
-        }
-    }
-
-    #[tokio::test]
-    async fn a_worker_that_panics_is_told_and_takes_nobody_with_it() {
-        let mut runner = Runner::new(fast(), Arc::default());
-        let steps = Arc::new(AtomicU64::new(0));
-        runner.start(Panicking);
-        runner.start(Counting { steps: steps.clone(), idle_every: 5, fails: false });
-        let statuses = runner.statuses();
-        let told = || statuses()[0].error.is_some();
-        for _ in 0..2000 {
-            if told() && steps.load(Ordering::SeqCst) >= 5 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        runner.stop().await;
-        assert!(statuses()[0].error.as_deref().is_some_and(|error| error.contains("panicked")));
-        assert_eq!(steps.load(Ordering::SeqCst), 5);
-    }
-
-    #[tokio::test]
-    async fn running_once_ends_with_the_first_idle_step() {
-        let steps = Arc::new(AtomicU64::new(0));
-        let mut worker = Counting { steps, idle_every: 3, fails: false };
-        let totals = run_once(&mut worker).await.unwrap();
-        assert_eq!((totals.items, totals.idle), (6, true));
-    }
-}
+mod tests;

@@ -163,8 +163,9 @@ impl Standard {
 
     /// Starts them.
     pub fn start(&self, runner: &mut Runner) {
-        for worker in self.workers_after_founding(FOUNDING_MS) {
-            runner.start(worker);
+        for at in 0..self.workers_after_founding(FOUNDING_MS).len() {
+            let standard = self.clone();
+            runner.start(move || standard.workers_after_founding(FOUNDING_MS).swap_remove(at));
         }
     }
 }

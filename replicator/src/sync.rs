@@ -218,7 +218,7 @@ impl Session {
     /// Copies what is missing of the next page.
     async fn copy_page(&mut self, cluster: &Cluster, stamps: &StampSource) -> Result<Copied> {
         let sources: Vec<DeviceId> = self.peers.keys().copied().collect();
-        let after = self.after.as_ref();
+        let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
         let asked = sources.iter().chain([&self.device]).map(|device| async move {
             let node = cluster.node(*device)?;
             let page = in_time(node.registers(*device, after, PAGE)).await?;
@@ -229,9 +229,9 @@ impl Session {
             sets.contains(self.device)
         };
         let page = if sources.is_empty() {
-            Page::merge(Vec::new(), belongs)
+            Page::merge(read_ms, Vec::new(), belongs)
         } else {
-            Page::merge(try_join_all(asked).await?, belongs)
+            Page::merge(read_ms, try_join_all(asked).await?, belongs)
         };
         let copying = Copying {
             cluster,

@@ -22,7 +22,7 @@ use martlet_protocol::{Clock, DeviceId, ErrorKind, RegisterKey, Result, Stamp, S
 use parking_lot::Mutex;
 
 use crate::cluster::{Cluster, Holders, Rounds, Scope, SharedCluster, in_time};
-use crate::identity::{Candidate, settle};
+use crate::identity::{Candidate, Known, settle};
 use crate::worker::{Progress, Worker};
 
 /// Hints that one step deals with.
@@ -42,6 +42,8 @@ pub struct Update {
     stamps: StampSource,
     rounds: Rounds,
     after: Option<RegisterKey>,
+    /// A time before the page of hints was read that is being delivered, in milliseconds since 1970.
+    read_ms: u64,
     /// Hints that all but the silent have taken: they are not offered to the others in every pass.
     waiting: Mutex<HashMap<RegisterKey, Stamp>>,
     /// What this pass has met so far.
@@ -79,7 +81,8 @@ impl Update {
         let stamps = StampSource::new(clock.clone());
         let (pass, left) = (Pass::default(), Left::default());
         let (rounds, after, waiting) = (Rounds::default(), None, Mutex::default());
-        Self { cluster: cluster.into(), clock, scope, stamps, rounds, after, waiting, pass, left }
+        let cluster = cluster.into();
+        Self { cluster, clock, scope, stamps, rounds, after, read_ms: 0, waiting, pass, left }
     }
 
     /// Brings a hint to everyone who should hold it; whether all of them do.
@@ -100,7 +103,8 @@ impl Update {
         if above == Stamp::ZERO {
             return true;
         }
-        match settle(cluster, &self.stamps, &hint.key, Some(candidate), above).await {
+        let known = Some(Known { candidate, read_ms: self.read_ms });
+        match settle(cluster, &self.stamps, &hint.key, known, above).await {
             Ok(Some(settled)) => {
                 self.offer(cluster, &holders, &hint.key, &settled).await == Some(Stamp::ZERO)
             }
@@ -153,13 +157,17 @@ impl Update {
         if self.pass.silent.lock().contains(&device) {
             return Answer::Silent;
         }
-        let write =
-            async { in_time(cluster.node(device)?.write(device, candidate.repair(key))).await };
+        let repair = candidate.repair(key, self.read_ms);
+        let write = async { in_time(cluster.node(device)?.write(device, repair)).await };
         match write.await {
             Ok(WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted) => Answer::Holds,
             Ok(WriteReply::Behind(floor)) => Answer::Behind(floor),
-            Ok(reply @ (WriteReply::Fenced | WriteReply::OutOfTime)) => {
-                tracing::warn!(%device, ?key, ?reply, "a device judges a repair as if it were first-hand");
+            Ok(WriteReply::OutOfTime) => {
+                tracing::debug!(%device, ?key, "a hint is kept: it was read too long ago");
+                Answer::Silent
+            }
+            Ok(WriteReply::Fenced) => {
+                tracing::warn!(%device, ?key, "a device judges a repair as if it were first-hand");
                 Answer::Silent
             }
             Err(error) => {
@@ -241,6 +249,7 @@ impl Worker for Update {
             return Ok(Progress { idle: true, ..progress });
         };
         let after = self.after.clone();
+        self.read_ms = self.clock.now_ms();
         let asked =
             async { in_time(cluster.node(device)?.hints(device, after.as_ref(), BATCH)).await };
         match asked.await {

@@ -83,7 +83,7 @@ async fn the_rate_bounds_bytes_in_time_and_a_pass_goes_on_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_device_that_does_not_answer_keeps_nobody_waiting() {
+async fn registers_that_cannot_be_audited_keep_no_extent_from_being() {
     let clock = Arc::new(ManualClock::at(1_000_000_000));
     let world = Many::wrapped(3, clock, |device, memory| {
         let choose = move |call: &martlet_protocol::testing::Call<'_>| match call.op {
@@ -92,7 +92,37 @@ async fn a_device_that_does_not_answer_keeps_nobody_waiting() {
         };
         Arc::new(FaultyBackend::new(memory, choose))
     });
+    let ids = world.extents(10).await;
+    world.memory(DeviceId(1)).corrupt(DeviceId(1), ids[9]);
+    let progress = run_once(&mut worker(&world, AuditOptions::default())).await.unwrap();
+    assert_eq!((progress.items, progress.copied), (30, 1));
+    assert_eq!(progress.kept, u64::from(TRIES));
+    assert!(is_good(&world, DeviceId(1), ids[9]).await);
+}
+
+#[tokio::test]
+async fn a_device_that_does_not_answer_keeps_nobody_waiting() {
+    let world = Many::new(3);
+    world.extents(10).await;
+    world.memory(DeviceId(1)).set_offline(DeviceId(1), true);
+    let progress = run_once(&mut worker(&world, AuditOptions::default())).await.unwrap();
+    assert_eq!((progress.items, progress.kept), (20, 2 * u64::from(TRIES)));
+}
+
+#[tokio::test]
+async fn a_stretch_that_fails_once_is_tried_again_where_it_was() {
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let fails = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let world = Many::wrapped(3, clock, move |_, memory| {
+        let fails = fails.clone();
+        let choose = move |call: &martlet_protocol::testing::Call<'_>| {
+            let once = call.op == Op::AuditExtents
+                && fails.swap(false, std::sync::atomic::Ordering::SeqCst);
+            if once { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
     world.extents(10).await;
     let progress = run_once(&mut worker(&world, AuditOptions::default())).await.unwrap();
-    assert_eq!((progress.items, progress.kept), (20, 1));
+    assert_eq!((progress.items, progress.kept), (30, 1));
 }

@@ -1,21 +1,22 @@
 //! What entries name and nobody has: an extent of which nothing is left is in no device's list.
 //!
-//! Each extent of each object is asked for at its first home; where it isn't, at every device of its
-//! policy; and what nobody has is lost if, after a while, nobody has it still and the index still wants
-//! it.
+//! Each extent of each object, version and part of an upload is asked for at its first home; where it
+//! isn't, at every device of its policy; and what nobody has is lost if, after a while, nobody has it
+//! still and the index still wants it. Parts are named by their uploads' ids alone: the upload of one
+//! that is missing is looked up among those of its shard.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use martlet_protocol::backend::Presence;
-use martlet_protocol::entry::{Body, Entry, Value};
+use martlet_protocol::backend::{ListReply, ListRequest, ListStart, Presence};
+use martlet_protocol::entry::{Body, Entry, UploadState, Value};
 use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::key::shard_of;
 use martlet_protocol::{
-    BucketId, DeviceId, ExtentId, PolicyId, RegisterKey, RegisterKind, UploadId,
+    BucketId, DeviceId, ExtentId, PolicyId, RegisterKey, RegisterKind, Result, UploadId,
 };
 
 use super::Census;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, in_time};
 use crate::coded::{Said, stored_ids};
 use crate::manifest::BodyExtents;
 use crate::sweep::{Known, list_buckets};
@@ -26,6 +27,15 @@ pub(super) struct Named {
     key: RegisterKey,
     policy: PolicyId,
     id: ExtentId,
+}
+
+/// Uploads of a listing asked for at a time.
+const PAGE: usize = 1000;
+
+/// The object, and the upload, that an entry's extents were written for.
+struct Owner {
+    key: String,
+    upload: Option<UploadId>,
 }
 
 /// What the index wants, asked when it matters first.
@@ -66,15 +76,15 @@ impl<'a> Wants<'a> {
 }
 
 impl Census<'_> {
-    /// The extents of an object, if this is one whose manifest can be read.
+    /// The extents of an object or a part, if this is one whose manifest can be read.
     pub(super) async fn named_by(&self, key: &RegisterKey, entry: &Entry) -> Vec<Named> {
-        let Value::Object(object) = &entry.value else { return Vec::new() };
+        let Some(body) = body_of(entry) else { return Vec::new() };
         let named = |policy, id| Named { key: key.clone(), policy, id };
-        let (data, manifest) = match BodyExtents::of(self.cluster, &object.body).await {
+        let (data, manifest) = match BodyExtents::of(self.cluster, body).await {
             Ok(BodyExtents { data, manifest }) => (data, manifest),
             Err(error) => {
                 tracing::debug!(?key, %error, "a manifest can't be read");
-                let Body::Spilled { policy, manifest } = &object.body else { return Vec::new() };
+                let Body::Spilled { policy, manifest } = body else { return Vec::new() };
                 return manifest.iter().map(|extent| named(*policy, extent.id)).collect();
             }
         };
@@ -96,10 +106,19 @@ impl Census<'_> {
         self.wait().await;
         let mut wants = Wants::of(self.cluster);
         for Named { key, id, .. } in self.missing_everywhere(missing).await {
-            let of_version = RegisterKey::version_of(&key.name).map(|(object, _)| object);
-            let of_version = of_version.filter(|_| key.kind == RegisterKind::Version);
-            let name = String::from_utf8_lossy(of_version.unwrap_or(&key.name)).into_owned();
-            if wants.has(key.bucket, &name, None, id).await {
+            let (name, is_wanted) = match owner_of(self.cluster, &key).await {
+                Ok(Some(Owner { key: name, upload })) => {
+                    let is_wanted = wants.has(key.bucket, &name, upload, id).await;
+                    (name, is_wanted)
+                }
+                // Its upload is gone.
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::debug!(?key, %error, "nobody can tell whose part this is");
+                    ("a part".to_owned(), true)
+                }
+            };
+            if is_wanted {
                 self.report.lost += 1;
                 self.report.extents.missing += 1;
                 self.found(|| format!("extent {id}: LOST; nobody has any of it; of {name:?}"));
@@ -164,5 +183,86 @@ impl Census<'_> {
             devices.iter().map(move |device| (*device, id))
         };
         ids.iter().flat_map(with_all).collect()
+    }
+}
+
+/// Where the bytes of an object, a version, a part, or an object that an upload is about to become are.
+fn body_of(entry: &Entry) -> Option<&Body> {
+    match &entry.value {
+        Value::Upload(upload) => match &upload.state {
+            UploadState::Completing { object, .. } => Some(&object.body),
+            UploadState::Open | UploadState::Completed { .. } | UploadState::Aborted => None,
+        },
+        value => value.body(),
+    }
+}
+
+/// What the extents of a register were written for; none for a part whose upload is gone.
+///
+/// # Errors
+/// When nobody tells of the uploads beside a part.
+async fn owner_of(cluster: &Cluster, key: &RegisterKey) -> Result<Option<Owner>> {
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    match key.kind {
+        RegisterKind::Part => upload_of_part(cluster, key).await,
+        RegisterKind::Upload => Ok(split_upload(&key.name)
+            .map(|(name, upload)| Owner { key: text(name), upload: Some(upload) })),
+        RegisterKind::Version => {
+            let name = RegisterKey::version_of(&key.name).map_or(&key.name[..], |(name, _)| name);
+            Ok(Some(Owner { key: text(name), upload: None }))
+        }
+        RegisterKind::Object | RegisterKind::Account => {
+            Ok(Some(Owner { key: text(&key.name), upload: None }))
+        }
+    }
+}
+
+/// The key and the upload in the name of an upload's register.
+pub(super) fn split_upload(name: &[u8]) -> Option<(&[u8], UploadId)> {
+    let (rest, id) = name.split_last_chunk::<16>()?;
+    Some((rest.strip_suffix(&[0])?, UploadId(*id)))
+}
+
+/// The upload of a part, looked up on the first of its holders that answers.
+async fn upload_of_part(cluster: &Cluster, part: &RegisterKey) -> Result<Option<Owner>> {
+    let Some(id) = part.name.first_chunk::<16>() else { return Ok(None) };
+    let mut outcome = Ok(None);
+    for device in cluster.holders(part.placement()).primaries {
+        outcome = upload_on(cluster, device, part, UploadId(*id)).await;
+        if matches!(outcome, Ok(Some(_))) {
+            break;
+        }
+    }
+    outcome
+}
+
+async fn upload_on(
+    cluster: &Cluster,
+    device: DeviceId,
+    part: &RegisterKey,
+    upload: UploadId,
+) -> Result<Option<Owner>> {
+    let mut request = ListRequest {
+        bucket: part.bucket,
+        shards: vec![part.shard],
+        kind: RegisterKind::Upload,
+        prefix: bytes::Bytes::new(),
+        start: ListStart::First,
+        limit: PAGE,
+        fold: None,
+        term: cluster.named()?,
+    };
+    loop {
+        let listed = in_time(cluster.node(device)?.list(device, &request)).await?;
+        let ListReply { entries, truncated } = listed;
+        let mut names = entries.iter().filter_map(|(name, _)| split_upload(name));
+        if let Some((name, _)) = names.find(|(_, id)| *id == upload) {
+            let key = String::from_utf8_lossy(name).into_owned();
+            return Ok(Some(Owner { key, upload: Some(upload) }));
+        }
+        match entries.last() {
+            Some((last, _)) if truncated => request.start = ListStart::After(last.clone()),
+            _ => return Ok(None),
+        }
     }
 }

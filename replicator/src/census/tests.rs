@@ -13,6 +13,7 @@ use crate::replicate::testing::extent_id;
 use crate::testing::many::{Many, key};
 
 mod fragments;
+mod uploads;
 
 const FAST: CensusOptions =
     CensusOptions { pause: Duration::ZERO, second_look: Duration::from_millis(1) };

@@ -153,12 +153,13 @@ impl Joining {
             sets.set(0).filter(|id| self.sources.contains_key(id)).collect();
         let span = span_of(&cluster.index, partition);
         let walk = &Walk { span, bin: None, want: Want::EntryAndInline };
-        let after = self.after.as_ref();
+        let (after, read_ms) = (self.after.as_ref(), stamps.now_ms());
         let asked = sources.iter().chain([&self.device]).map(|device| async move {
             let node = cluster.node(*device)?;
             Ok::<_, Error>((*device, in_time(node.walk(*device, walk, after, PAGE)).await?))
         });
-        let page = Page::merge(try_join_all(asked).await?, |key| span.contains(key.placement()));
+        let pages = try_join_all(asked).await?;
+        let page = Page::merge(read_ms, pages, |key| span.contains(key.placement()));
         let (device, sources) = (self.device, &sources[..]);
         let copying =
             Copying { cluster, stamps, device, sources, fresh_from: None, above: self.promise };

@@ -76,6 +76,23 @@ impl Cases {
         Ok(Self { keys: due, holdings })
     }
 
+    /// The end of those that hold nothing but promises from before a time.
+    pub(super) fn spent_promises(&self, cluster: &Cluster, before: Stamp) -> Vec<LetGo> {
+        let spent = |(at, (key, _)): (usize, &(RegisterKey, Stamp))| {
+            let holders = cluster.holders(key.placement());
+            let of = |(device, all): (&DeviceId, &Vec<Holding>)| (*device, all[at].clone());
+            let case = Case {
+                order: Stamp::ZERO,
+                primaries: &holders.primaries,
+                holdings: self.holdings.iter().map(of).collect(),
+                before,
+            };
+            let up_to = case.spent_promise().filter(|_| !holders.in_transition)?;
+            Some(LetGo { key: key.clone(), up_to, collectable: false })
+        };
+        self.keys.iter().enumerate().filter_map(spent).collect()
+    }
+
     pub(super) fn verdicts(
         &self,
         cluster: &Cluster,

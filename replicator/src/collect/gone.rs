@@ -78,8 +78,8 @@ impl Buckets {
     }
 }
 
-/// Takes everything of a bucket that is gone from devices, and closes it again at once; whether all
-/// of them have let go.
+/// Takes everything of a bucket that is gone from devices, which stay closed to it; whether all of
+/// them have let go.
 async fn purge(cluster: &Cluster, bucket: BucketId, devices: &[DeviceId]) -> bool {
     let purge = |device: &DeviceId| purge_one(cluster, *device, bucket);
     let told = join_all(devices.iter().map(purge)).await;
@@ -88,7 +88,7 @@ async fn purge(cluster: &Cluster, bucket: BucketId, devices: &[DeviceId]) -> boo
     for (device, told) in devices.iter().zip(told) {
         match told {
             Ok(()) => {}
-            // Whoever deleted the bucket died when it had purged the device, before it closed it again.
+            // The device has registers of the bucket from others, and was not told of its fence.
             Err(error) if error.kind() == ErrorKind::Conflict && is_known_closed => {
                 untold.push(*device);
             }
@@ -99,21 +99,15 @@ async fn purge(cluster: &Cluster, bucket: BucketId, devices: &[DeviceId]) -> boo
         }
     }
     let close_and_purge = untold.into_iter().map(|device| async move {
-        in_time(cluster.node(device)?.fence(device, closed(bucket))).await?;
+        let fence = BucketFence::of_deleted(bucket);
+        in_time(cluster.node(device)?.fence(device, fence)).await?;
         purge_one(cluster, device, bucket).await
     });
     all && join_all(close_and_purge).await.iter().all(Result::is_ok)
 }
 
 async fn purge_one(cluster: &Cluster, device: DeviceId, bucket: BucketId) -> Result<()> {
-    let node = cluster.node(device)?;
-    in_time(node.purge_bucket(device, bucket)).await?;
-    in_time(node.fence(device, closed(bucket))).await
-}
-
-/// No write of whatever generation is taken.
-fn closed(bucket: BucketId) -> BucketFence {
-    BucketFence { bucket, generation: u64::MAX, open: false }
+    in_time(cluster.node(device)?.purge_bucket(device, bucket)).await
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::testing::growth::key_of;
 use crate::testing::many::{Many, key};
 
 mod history;
+mod promises;
 
 const AGE_MS: u64 = 60_000;
 

@@ -48,8 +48,7 @@ impl Case<'_> {
                 None => missing += usize::from(is_primary),
             }
         }
-        let all_answer = self.primaries.iter().all(|id| self.holdings.contains_key(id));
-        if !all_answer || promise >= self.before {
+        if !self.all_answer() || promise >= self.before {
             return Verdict::Keep;
         }
         match (missing, unmarked) {
@@ -58,6 +57,18 @@ impl Case<'_> {
             (0, _) => Verdict::Mark,
             _ => Verdict::Keep,
         }
+    }
+
+    fn all_answer(&self) -> bool {
+        self.primaries.iter().all(|id| self.holdings.contains_key(id))
+    }
+
+    /// The highest promise for a register of which nobody holds anything else, if it is spent.
+    pub(super) fn spent_promise(&self) -> Option<Stamp> {
+        let mut holdings = self.holdings.values();
+        let is_empty = holdings.all(|it| it.held.is_none() && it.hint.is_none());
+        let promise = self.holdings.values().map(|holding| holding.promise).max()?;
+        (self.all_answer() && is_empty && promise < self.before).then_some(promise)
     }
 }
 
@@ -122,6 +133,27 @@ mod tests {
         let of = |one: &Holding| verdict([one.clone(), one.clone(), one.clone(), left.clone()]);
         assert_eq!(of(&held), Verdict::Mark);
         assert_eq!(of(&marked), Verdict::Drop { up_to: ORDER });
+    }
+
+    #[test]
+    fn a_promise_is_spent_once_nobody_holds_anything_and_it_is_old() {
+        let promised = |ms| Holding { promise: Stamp::at_ms(ms), ..Holding::default() };
+        let spent = |holdings: [Holding; 4]| {
+            let holdings = (0..4).map(DeviceId).zip(holdings).collect();
+            let before = Stamp::at_ms(1000);
+            Case { order: Stamp::ZERO, primaries: &PRIMARIES, holdings, before }.spent_promise()
+        };
+        let (none, hint) = (Holding::default(), Some(Stamp::at_ms(1)));
+        let with = |other: Holding| spent([promised(900), promised(5), none.clone(), other]);
+        assert_eq!(with(none.clone()), Some(Stamp::at_ms(900)));
+        assert_eq!(with(promised(1000)), None, "young");
+        assert_eq!(with(Holding { hint, ..none.clone() }), None, "a hint is on its way");
+        assert_eq!(with(holds(Stamp::at_ms(1), true)), None, "somebody holds it");
+        let some = [(DeviceId(0), promised(1)), (DeviceId(1), promised(1))];
+        let before = Stamp::at_ms(1000);
+        let (order, holdings) = (Stamp::ZERO, some.into());
+        let case = Case { order, primaries: &PRIMARIES, holdings, before };
+        assert_eq!(case.spent_promise(), None, "one is silent");
     }
 
     #[test]

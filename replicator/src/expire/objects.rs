@@ -57,6 +57,11 @@ impl Objects {
         Self { expiry, cursors, awaited: None, left: VecDeque::new(), began_ms: None }
     }
 
+    /// The object layer.
+    pub(super) fn expiry(&self) -> &dyn ObjectExpiry {
+        &*self.expiry
+    }
+
     /// Whether it is in the middle of a walk.
     pub(super) fn is_under_way(&self) -> bool {
         !self.left.is_empty()

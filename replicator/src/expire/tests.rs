@@ -16,6 +16,7 @@ use crate::testing::many::{Many, write};
 const SHARDS: u16 = 16;
 const OPTIONS: ExpireOptions = ExpireOptions {
     open_age_ms: Some(100_000),
+    completing_age_ms: 10_000,
     parts_grace_ms: 1000,
     ended_grace_ms: 50_000,
     day: Day::of_seconds(1),

@@ -1,10 +1,16 @@
 //! Identity rounds go by sets and name the term; replacing decides on what a quorum holds.
 
+use std::sync::Arc;
+
 use martlet_protocol::entry::Value;
-use martlet_protocol::{Backend, Phase, WriteId};
+use martlet_protocol::testing::{Call, Fault, FaultyBackend, Op};
+use martlet_protocol::{Backend, Clock, ErrorKind, ManualClock, Phase, WriteId};
+use parking_lot::Mutex;
 
 use super::*;
+use crate::collect::{Collect, CollectOptions};
 use crate::testing::many::{Many, key};
+use crate::{Scope, run_once};
 
 fn tombstone() -> Candidate {
     let entry = Entry { order: Stamp::ZERO, write_id: WriteId::random(), value: Value::Tombstone };
@@ -91,4 +97,65 @@ async fn what_replaces_is_decided_on_the_newest_and_comes_above_it() {
     assert!(order > new.entry.order);
     let held = world.read_on(primaries[1], &key).await.unwrap();
     assert!(held.value.is_tombstone() && held.order == order);
+}
+
+type Sent = Arc<Mutex<Vec<(DeviceId, EntryWrite)>>>;
+
+/// A cluster whose replicas get no write, and the writes that were sent to them.
+fn with_stopped_writes() -> (Many, Sent) {
+    let sent = Sent::default();
+    let seen = sent.clone();
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let world = Many::wrapped(3, clock, move |_, memory| {
+        let seen = seen.clone();
+        let choose = move |call: &Call<'_>| {
+            let Some(write) = call.write.filter(|_| call.op == Op::Write) else {
+                return Fault::None;
+            };
+            seen.lock().push((call.device, write.clone()));
+            Fault::Refuse(ErrorKind::Unavailable)
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    (world, sent)
+}
+
+#[tokio::test]
+async fn what_was_stopped_before_its_accept_brings_no_collected_key_back() {
+    for known_before in [false, true] {
+        let (world, sent) = with_stopped_writes();
+        let (key, age_ms) = (key("k"), 2 * FIRST_HAND_AGE_MS_MAX);
+        let primaries = world.primaries(&key);
+        let write = world.write(&key);
+        world.write_on(&primaries, &write).await;
+        let read_ms = world.clock.now_ms();
+        let cluster = world.shared.get();
+        if !known_before {
+            let settled = settle(&cluster, &world.stamps, &key, None, Stamp::ZERO).await;
+            assert!(settled.is_err(), "its accepts are on their way");
+        }
+        let mut gone = world.write(&key);
+        gone.entry.value = Value::Tombstone;
+        world.write_on(&primaries, &gone).await;
+        let collect = CollectOptions { age_ms };
+        let mut collect =
+            Collect::new(world.shared.clone(), world.clock.clone(), Scope::All, collect);
+        for _ in 0..3 {
+            world.clock.advance_ms(age_ms + 1000);
+            run_once(&mut collect).await.unwrap();
+        }
+        if known_before {
+            let candidate = Candidate { entry: write.entry, inline: None, keep_body: false };
+            let known = Some(Known { candidate, read_ms });
+            assert!(settle(&cluster, &world.stamps, &key, known, Stamp::ZERO).await.is_err());
+        }
+        let late = std::mem::take(&mut *sent.lock());
+        assert_eq!(late.len(), 3);
+        for (device, write) in late {
+            assert_eq!(world.held(device, &key).await.entry, None);
+            let reply = world.memory(device).write(device, write).await.unwrap();
+            assert_eq!(reply, WriteReply::OutOfTime);
+        }
+        assert_eq!(world.read_on(primaries[0], &key).await, None);
+    }
 }

@@ -12,6 +12,7 @@ use martlet_protocol::{DeviceId, ExtentId};
 use super::plan::{Deed, Seen, plan, watched};
 use crate::cluster::Cluster;
 use crate::coded::{Coded, Said};
+use crate::replicate::plan::Turn;
 
 /// An extent of which a device has fragments.
 pub(super) struct Item {
@@ -26,7 +27,8 @@ type Lists = BTreeMap<DeviceId, BTreeSet<ExtentId>>;
 
 impl Item {
     /// What `device` is to do about it.
-    pub(super) fn deed(&self, device: DeviceId, turn: u64) -> Deed {
+    pub(super) fn deed(&self, device: DeviceId, pass: u64) -> Deed {
+        let turn = Turn::of(self.coded.whole, pass);
         plan(device, &self.seen, self.coded.geometry.needed(), turn, self.everyone_asked)
     }
 

@@ -3,8 +3,9 @@
 //! Invariants:
 //! * nothing is made while anybody says that a fragment of it was deleted (rule X4);
 //! * what somebody has, or may be holding for the home, is not lost: replication brings it home;
-//! * of those who watch over what is lost, whoever's turn it is makes it: over so many passes as there
-//!   are watchers each has its turn, so that one that can't holds up nobody.
+//! * of those who watch over what is lost, the first in an order that the extent's id gives makes it, in
+//!   whatever process and pass; over so many passes as there are watchers each other one has its turn
+//!   too, so that one that can't holds up nobody.
 //!
 //! Who holds a fragment watches over those that come next, round in a circle, as many as may be lost.
 //! While no more than that are lost or out, each that is lost has a watcher that is there, and nobody
@@ -13,6 +14,8 @@
 use martlet_erasure::FragmentIndex;
 use martlet_protocol::DeviceId;
 use martlet_protocol::backend::Presence;
+
+use crate::replicate::plan::Turn;
 
 /// What is known of one fragment; silence is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +88,7 @@ pub(super) fn plan(
     device: DeviceId,
     seen: &[Seen],
     needed: u8,
-    turn: u64,
+    turn: Turn,
     everyone_asked: bool,
 ) -> Deed {
     if seen.iter().any(Seen::is_deleted) {
@@ -96,7 +99,7 @@ pub(super) fn plan(
     if lost.is_empty() {
         return if unsure.is_empty() { Deed::Nothing } else { Deed::Wait };
     }
-    if giver(device, seen, needed, turn) != device {
+    if !gives(device, seen, needed, turn) {
         return Deed::Leave;
     }
     if !everyone_asked {
@@ -112,9 +115,10 @@ pub(super) fn plan(
     if seen.iter().any(is_silent) { Deed::Wait } else { Deed::Lost }
 }
 
-/// Whose turn it is, of those who hold what they should and watch over what is not at home, and of
-/// `device` if it holds what others should. What others were found to hold changes nothing about it.
-fn giver(device: DeviceId, seen: &[Seen], needed: u8, turn: u64) -> DeviceId {
+/// Whether it is the turn of `device`: of those who hold what they should and watch over what is not at
+/// home, and of `device` if it holds what others should. What others were found to hold changes nothing
+/// about it.
+fn gives(device: DeviceId, seen: &[Seen], needed: u8, turn: Turn) -> bool {
     let (mut settled, mut givers) = (Vec::new(), Vec::new());
     for (at, of) in seen.iter().enumerate() {
         let previous = of.previous.filter(|(_, said)| *said == Some(Presence::Here));
@@ -131,7 +135,8 @@ fn giver(device: DeviceId, seen: &[Seen], needed: u8, turn: u64) -> DeviceId {
     if !settled.contains(&device) || givers.is_empty() {
         givers.push(device);
     }
-    givers[usize::try_from(turn % givers.len() as u64).unwrap_or(0)]
+    let homes: Vec<DeviceId> = seen.iter().map(|seen| seen.home).collect();
+    turn.is_of(device, &homes, &givers)
 }
 
 /// What is watched over by the holder of the fragment that is at `at` of `count`, `needed` of which
@@ -146,6 +151,11 @@ mod tests {
     use Presence::{Deleted, Here, Missing};
 
     use super::*;
+
+    /// In a pass, of an extent whose first watcher is the first home.
+    fn turn(pass: u64) -> Turn {
+        Turn { start: 0, pass }
+    }
 
     /// Fragment i is at home on device i.
     fn seen(homes: &[Option<Presence>]) -> Vec<Seen> {
@@ -163,7 +173,7 @@ mod tests {
     fn decided(seen: &[Seen], everyone_asked: bool) -> Deed {
         let holders = seen.iter().flat_map(Seen::holders);
         let mut deeds: Vec<Deed> =
-            holders.map(|device| plan(device, seen, 2, 0, everyone_asked)).collect();
+            holders.map(|device| plan(device, seen, 2, turn(0), everyone_asked)).collect();
         deeds.retain(|deed| *deed != Deed::Leave);
         deeds.dedup();
         assert_eq!(deeds.len(), 1, "{deeds:?} of {seen:?}");
@@ -213,7 +223,10 @@ mod tests {
         // What lies elsewhere is as good a source as any.
         let mut source = seen(&[None, Some(Here), Some(Missing)]);
         source[0].others = vec![(DeviceId(9), Some(Here))];
-        assert_eq!(plan(DeviceId(1), &source, 2, 0, true), Deed::Build(vec![FragmentIndex(2)]));
+        assert_eq!(
+            plan(DeviceId(1), &source, 2, turn(0), true),
+            Deed::Build(vec![FragmentIndex(2)])
+        );
     }
 
     #[test]
@@ -226,25 +239,29 @@ mod tests {
                 _ => deleted[2].others = vec![(DeviceId(8), Some(Deleted))],
             }
             for device in [0, 1, 9].map(DeviceId) {
-                assert_eq!(plan(device, &deleted, 2, 0, place == 2), Deed::Judge, "{place}");
+                assert_eq!(plan(device, &deleted, 2, turn(0), place == 2), Deed::Judge, "{place}");
             }
             deleted.iter_mut().for_each(Seen::forget_deleted);
-            assert_ne!(plan(DeviceId(0), &deleted, 2, 0, true), Deed::Judge, "{place}");
+            assert_ne!(plan(DeviceId(0), &deleted, 2, turn(0), true), Deed::Judge, "{place}");
         }
     }
 
     #[test]
-    fn exactly_one_makes_it_and_each_who_watches_has_its_turn() {
+    fn the_first_who_watches_makes_it_in_every_pass_and_each_other_has_its_turn() {
         let all = seen(&[Some(Here), None, Some(Here), Some(Missing), Some(Here)]);
-        for turn in 0..7 {
-            let plans = [0, 2, 4].map(|id| plan(DeviceId(id), &all, 2, turn, true));
-            let building = plans.iter().position(|deed| matches!(deed, Deed::Build(_)));
-            assert_eq!(building, Some(usize::try_from(turn % 2).unwrap()), "{plans:?}");
-            assert_eq!(plans.iter().filter(|deed| **deed == Deed::Leave).count(), 2);
+        let builds = |id, turn| matches!(plan(DeviceId(id), &all, 2, turn, true), Deed::Build(_));
+        for (start, first) in [(0, 0), (1, 2), (2, 2), (3, 0), (4, 0), (5, 0)] {
+            for pass in 0..7 {
+                let building: Vec<u32> =
+                    [0, 2, 4].into_iter().filter(|id| builds(*id, Turn { start, pass })).collect();
+                let mut expected = vec![first, [0, 2][usize::try_from(pass % 2).unwrap()]];
+                expected.sort_unstable();
+                expected.dedup();
+                assert_eq!(building, expected, "{start}, {pass}");
+            }
         }
         // Who holds one for somebody else has its turn after them.
-        let deeds = (0..3).map(|turn| plan(DeviceId(9), &all, 2, turn, true));
-        let building: Vec<bool> = deeds.map(|deed| matches!(deed, Deed::Build(_))).collect();
+        let building: Vec<bool> = (0..3).map(|pass| builds(9, turn(pass))).collect();
         assert_eq!(building, [false, false, true]);
     }
 

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::future::try_join;
+use futures::future::join;
 use martlet_protocol::backend::{RegisterView, Walk, Want};
 use martlet_protocol::key::index_placement;
 use martlet_protocol::tree::{BinKey, Span, Sum};
 use martlet_protocol::{BucketId, DeviceId, Partition, RegisterKey, Result, Shard, Stamp};
 
+use super::failures::Failed;
 use crate::cluster::{Cluster, in_time};
 
 /// Bins asked for at a time: those of a run.
@@ -43,6 +44,14 @@ impl Task {
             Self::Pair { device, .. } | Self::Strays { device, .. } => *device,
         }
     }
+
+    /// The other device that the task needs, if there is just one.
+    pub(super) fn peer(&self) -> Option<DeviceId> {
+        match self {
+            Self::Pair { peer, .. } => Some(*peer),
+            Self::Strays { .. } => None,
+        }
+    }
 }
 
 /// Where two devices are compared.
@@ -64,16 +73,21 @@ pub(super) struct Differing {
 
 impl Look {
     /// Looks at one page: the registers in which the devices differ, and where to look next.
+    ///
+    /// # Errors
+    /// Those of either device, with its name; those of `device` before those of `peer`.
     pub(super) async fn go_on(
         self,
         cluster: &Cluster,
         device: DeviceId,
         peer: DeviceId,
-    ) -> Result<(Vec<Differing>, Vec<Self>)> {
+    ) -> Result<(Vec<Differing>, Vec<Self>), Failed> {
         match self {
             Self::Bins { span, after } => {
                 let mine = bins(cluster, device, span, after);
-                let (mine, theirs) = try_join(mine, bins(cluster, peer, span, after)).await?;
+                let (mine, theirs) = join(mine, bins(cluster, peer, span, after)).await;
+                let mine = mine.map_err(Failed::by(device))?;
+                let theirs = theirs.map_err(Failed::by(peer))?;
                 let (apart, horizon) = apart(mine, theirs, BINS_PAGE);
                 let mut next = walks(apart.into_keys().map(|(_, bin)| bin));
                 next.extend(horizon.map(|(_, bin)| Self::Bins { span, after: Some(bin) }));
@@ -82,7 +96,9 @@ impl Look {
             Self::Walk { walk, after } => {
                 let mine = registers(cluster, device, &walk, after.as_ref());
                 let theirs = registers(cluster, peer, &walk, after.as_ref());
-                let (mine, theirs) = try_join(mine, theirs).await?;
+                let (mine, theirs) = join(mine, theirs).await;
+                let mine = mine.map_err(Failed::by(device))?;
+                let theirs = theirs.map_err(Failed::by(peer))?;
                 let (apart, horizon) = apart(mine, theirs, WALK_PAGE);
                 let found = apart.into_iter().map(|(key, (mine, theirs))| Differing {
                     key,

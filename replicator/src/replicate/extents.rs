@@ -4,7 +4,7 @@
 //! a page of a device's extents ──presence──▶ every primary
 //!    some lack it     copy, a few at a time, so many bytes a step
 //!    all have it      a device that is no primary asks once more, then lets go
-//!    one deleted it   gone here too, if nobody wants it (rule X4)
+//!    one deleted it   gone here too, if nobody wants it (rule X4); otherwise the others get theirs
 //!    silence          kept
 //! ```
 //!
@@ -24,7 +24,7 @@ use martlet_protocol::{Clock, DeviceId, ErrorKind, Result};
 use super::copy::copy;
 use super::judge::judge;
 use super::places::Places;
-use super::plan::{Deed, plan};
+use super::plan::{Deed, Turn, plan, plan_wanted};
 use super::presence::{let_go, presence};
 use crate::cluster::{Cluster, Scope, SharedCluster};
 use crate::cursors::Cursors;
@@ -86,6 +86,22 @@ impl ReplicateExtents {
     pub fn with_cursors(mut self, cursors: Arc<dyn Cursors>) -> Self {
         self.pages.go_by(cursors);
         self
+    }
+
+    /// Returns the copies to make of extents that are wanted while a primary has a mark of their
+    /// delete: those that other primaries lack.
+    async fn copies_of_wanted(
+        &self,
+        places: &Places<'_>,
+        device: DeviceId,
+        wanted: Vec<ExtentRecord>,
+    ) -> Result<Vec<(ExtentRecord, Deed)>> {
+        let said = presence(places, device, &wanted).await?;
+        let planned = wanted.into_iter().zip(said).map(|(record, said)| {
+            let turn = Turn::of(record.extent.id, self.pages.turn);
+            (record, plan_wanted(device, said, turn))
+        });
+        Ok(planned.filter(|(_, deed)| matches!(deed, Deed::Copy(_))).collect())
     }
 
     /// Makes copies, a few at a time; those that nobody lacks any more, as far as was known.
@@ -180,7 +196,7 @@ impl Paged for ReplicateExtents {
         let said = presence(&places, device, &records).await?;
         let (mut deeds, mut progress) = (VecDeque::new(), Progress::default());
         for (record, said) in records.into_iter().zip(said) {
-            match plan(device, &said, self.pages.turn) {
+            match plan(device, &said, Turn::of(record.extent.id, self.pages.turn)) {
                 Deed::Nothing | Deed::Leave => {}
                 Deed::Wait => progress.kept += 1,
                 _ if is_young(&record) => progress.kept += 1,
@@ -214,7 +230,8 @@ impl Paged for ReplicateExtents {
         let places = Places::of(cluster);
         strays.extend(whole.into_iter().filter(|it| !places.primaries(it).contains(&page.device)));
         let_go(&places, page.device, &strays, &mut progress).await?;
-        judge(cluster, page.device, judged, &mut progress).await?;
+        let wanted = judge(cluster, page.device, judged, &mut progress).await?;
+        page.deeds.extend(self.copies_of_wanted(&places, page.device, wanted).await?);
         self.pages.step_bytes = progress.copied_bytes;
         Ok(progress)
     }

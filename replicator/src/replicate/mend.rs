@@ -1,7 +1,8 @@
 //! Brings the newer of two registers to the device that lacks it (rule R6).
 //!
-//! What was read is sent at once or not at all: a process that was stopped in between, for longer
-//! than tombstones are kept, would bring a deleted object back (rule T1).
+//! What was read is sent at once or not at all, and replicas refuse what comes later all the same: a
+//! process that was stopped in between, for longer than tombstones are kept, would bring a deleted
+//! object back (rule T1).
 
 use futures::StreamExt;
 use martlet_protocol::backend::{Want, WriteReply};
@@ -9,7 +10,7 @@ use martlet_protocol::{Clock, DeviceId, Error, RegisterKey, Result, Stamp, Stamp
 
 use super::compare::Differing;
 use crate::cluster::{Cluster, in_time};
-use crate::identity::{Candidate, settle};
+use crate::identity::{Candidate, Known, settle};
 use crate::worker::Progress;
 
 /// Registers that are on their way at once.
@@ -71,7 +72,8 @@ impl Mender<'_> {
         let candidate = Candidate::of(view)
             .ok_or_else(|| Error::unavailable(format!("device {from} lacks bytes of {key:?}")))?;
         let Some(above) = self.bring(key, to, &candidate, read_ms).await? else { return Ok(true) };
-        self.settle_and_bring(key, &[from, to], candidate, above).await?;
+        let known = Known { candidate, read_ms };
+        self.settle_and_bring(key, &[from, to], known, above).await?;
         Ok(true)
     }
 
@@ -81,11 +83,11 @@ impl Mender<'_> {
         &self,
         key: &RegisterKey,
         devices: &[DeviceId],
-        candidate: Candidate,
+        known: Known,
         above: Stamp,
     ) -> Result<()> {
         let read_ms = self.clock.now_ms();
-        let settled = settle(self.cluster, self.stamps, key, Some(candidate), above).await?;
+        let settled = settle(self.cluster, self.stamps, key, Some(known), above).await?;
         let settled =
             settled.ok_or_else(|| Error::internal("a write that is known was not found"))?;
         for device in devices {
@@ -106,11 +108,15 @@ impl Mender<'_> {
         if self.clock.now_ms().saturating_sub(read_ms) > READ_AGE_MS_MAX {
             return Err(Error::unavailable("what was read is too old to be brought to others"));
         }
-        let reply = in_time(self.cluster.node(to)?.write(to, candidate.repair(key))).await?;
+        let reply =
+            in_time(self.cluster.node(to)?.write(to, candidate.repair(key, read_ms))).await?;
         match reply {
             WriteReply::Stored | WriteReply::Superseded | WriteReply::Unvoted => Ok(None),
             WriteReply::Behind(floor) => Ok(Some(floor)),
-            WriteReply::Fenced | WriteReply::OutOfTime => Err(Error::internal(format!(
+            WriteReply::OutOfTime => {
+                Err(Error::unavailable(format!("a repair came to device {to} too late")))
+            }
+            WriteReply::Fenced => Err(Error::internal(format!(
                 "device {to} judges a repair as if it were first-hand"
             ))),
         }

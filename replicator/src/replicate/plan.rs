@@ -2,12 +2,14 @@
 //!
 //! Invariants:
 //! * nothing is let go unless every primary says that it has it;
-//! * nothing is copied while a primary says that it was deleted (rule X4);
-//! * of those who could make a copy, whoever's turn it is makes it: over so many passes as there are
-//!   holders each has its turn, so that one that can't read its copy holds up nobody.
+//! * nothing is copied while a primary says that it was deleted, unless the index wants it (rule X4);
+//! * of those who could make a copy, the first in an order that the extent's id gives makes it, in
+//!   whatever process and pass: two that run at different times never leave it to each other;
+//! * over so many passes as there are holders each other one has its turn too, so that one that can't
+//!   read its copy holds up nobody.
 
-use martlet_protocol::DeviceId;
 use martlet_protocol::backend::Presence;
+use martlet_protocol::{DeviceId, ExtentId};
 
 /// What a primary says; silence is none.
 pub(super) type Said = (DeviceId, Option<Presence>);
@@ -29,9 +31,35 @@ pub(crate) enum Deed {
     Wait,
 }
 
+/// Whose turn it is to make a copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// The place of the extent's first giver, modulo the number of its primaries.
+    pub(crate) start: usize,
+    /// The number of this process's passes before this one.
+    pub(crate) pass: u64,
+}
+
+impl Turn {
+    /// Returns the turn of an extent in a pass.
+    pub(crate) fn of(id: ExtentId, pass: u64) -> Self {
+        // The first half is the placement, and the last byte numbers fragments.
+        Self { start: usize::from(id.0[14]), pass }
+    }
+
+    /// Returns true when `device` gives, one of `givers`, which are some of `all` in their order.
+    pub(crate) fn is_of(self, device: DeviceId, all: &[DeviceId], givers: &[DeviceId]) -> bool {
+        let start = self.start % all.len().max(1);
+        let in_order = all[start..].iter().chain(&all[..start]);
+        let first = in_order.chain(givers).find(|it| givers.contains(it));
+        let turn = usize::try_from(self.pass % givers.len().max(1) as u64).unwrap_or(0);
+        first == Some(&device) || givers.get(turn) == Some(&device)
+    }
+}
+
 /// What `device` is to do, which has the extent; `said` is what the primaries say, this device
 /// among them if it is one.
-pub(super) fn plan(device: DeviceId, said: &[Said], turn: u64) -> Deed {
+pub(super) fn plan(device: DeviceId, said: &[Said], turn: Turn) -> Deed {
     let who = |wanted| {
         let those = said.iter().filter(move |(_, presence)| *presence == Some(wanted));
         those.map(|(primary, _)| *primary)
@@ -56,8 +84,17 @@ pub(super) fn plan(device: DeviceId, said: &[Said], turn: u64) -> Deed {
     if is_stray {
         givers.push(device);
     }
-    let turn = usize::try_from(turn % givers.len().max(1) as u64).unwrap_or(0);
-    if givers.get(turn) == Some(&device) { Deed::Copy(missing) } else { Deed::Leave }
+    let all: Vec<DeviceId> = said.iter().map(|(primary, _)| *primary).collect();
+    if turn.is_of(device, &all, &givers) { Deed::Copy(missing) } else { Deed::Leave }
+}
+
+/// The same of an extent that the index wants: primaries with a mark of its delete refuse it, and
+/// are left as if they were silent.
+pub(super) fn plan_wanted(device: DeviceId, mut said: Vec<Said>, turn: Turn) -> Deed {
+    for (_, presence) in &mut said {
+        presence.take_if(|it| *it == Presence::Deleted);
+    }
+    plan(device, &said, turn)
 }
 
 #[cfg(test)]
@@ -72,6 +109,11 @@ mod tests {
 
     const STRAY: DeviceId = DeviceId(9);
 
+    /// In a pass, of an extent whose first giver is `start`.
+    fn turn(start: usize, pass: u64) -> Turn {
+        Turn { start, pass }
+    }
+
     #[test]
     fn a_stray_is_let_go_only_when_all_primaries_have_it() {
         for (all, deed) in [
@@ -81,9 +123,9 @@ mod tests {
             ([Some(Here), Some(Here), Some(Deleted)], Deed::Judge),
             ([Some(Missing), None, Some(Missing)], Deed::Copy(vec![DeviceId(0), DeviceId(2)])),
         ] {
-            assert_eq!(plan(STRAY, &said(&all), 0), deed, "{all:?}");
+            assert_eq!(plan(STRAY, &said(&all), turn(0, 0)), deed, "{all:?}");
         }
-        assert_eq!(plan(STRAY, &[], 0), Deed::Wait);
+        assert_eq!(plan(STRAY, &[], turn(0, 0)), Deed::Wait);
     }
 
     #[test]
@@ -91,35 +133,54 @@ mod tests {
         for second in [Some(Here), Some(Missing), Some(Deleted), None] {
             for third in [Some(Here), Some(Missing), Some(Deleted), None] {
                 let all = said(&[Some(Here), second, third]);
-                assert_ne!(plan(DeviceId(0), &all, 0), Deed::LetGo, "{all:?}");
+                assert_ne!(plan(DeviceId(0), &all, turn(0, 0)), Deed::LetGo, "{all:?}");
             }
         }
     }
 
     #[test]
-    fn exactly_one_copies_at_a_time_and_each_has_its_turn() {
+    fn the_first_copies_in_every_pass_and_each_other_has_its_turn() {
         let all = said(&[Some(Here), Some(Here), Some(Missing)]);
         let copy = Deed::Copy(vec![DeviceId(2)]);
-        for turn in 0..4 {
-            let deeds = [0, 1].map(|id| plan(DeviceId(id), &all, turn));
-            let copying: Vec<usize> = (0..2).filter(|at| deeds[*at] == copy).collect();
-            assert_eq!(copying, [usize::try_from(turn).unwrap() % 2]);
+        for (start, first) in [(0, 0), (1, 1), (2, 0), (3, 0)] {
+            for pass in 0..4 {
+                let deeds = [0, 1].map(|id| plan(DeviceId(id), &all, turn(start, pass)));
+                let copying: Vec<usize> = (0..2).filter(|at| deeds[*at] == copy).collect();
+                let its = usize::try_from(pass).unwrap() % 2;
+                assert!(copying.contains(&first) && copying.contains(&its), "{copying:?}");
+                assert!(copying.iter().all(|at| [first, its].contains(at)), "{copying:?}");
+            }
         }
         // A stray has its turn after the primaries that have a copy.
-        let deeds: Vec<Deed> = (0..3).map(|turn| plan(STRAY, &all, turn)).collect();
+        let deeds: Vec<Deed> = (0..3).map(|pass| plan(STRAY, &all, turn(0, pass))).collect();
         assert_eq!(deeds, [Deed::Leave, Deed::Leave, copy]);
+        // And gives at once where nobody else can.
+        let none = said(&[Some(Missing), None, Some(Missing)]);
+        for pass in 0..3 {
+            assert!(matches!(plan(STRAY, &none, turn(1, pass)), Deed::Copy(_)));
+        }
+    }
+
+    #[test]
+    fn a_mark_on_what_is_wanted_is_no_more_than_silence() {
+        let all = said(&[Some(Here), Some(Deleted), Some(Missing)]);
+        let wanted = |all: &[Said]| plan_wanted(DeviceId(0), all.to_vec(), turn(0, 0));
+        assert_eq!(wanted(&all), Deed::Copy(vec![DeviceId(2)]));
+        let all = said(&[Some(Here), Some(Deleted), Some(Here)]);
+        assert_eq!(wanted(&all), Deed::Nothing);
+        assert_eq!(plan_wanted(STRAY, all, turn(0, 0)), Deed::Wait, "it may be one of two");
     }
 
     #[test]
     fn nothing_is_copied_while_a_primary_says_deleted() {
         let all = said(&[Some(Here), Some(Deleted), Some(Missing)]);
-        assert_eq!(plan(DeviceId(0), &all, 0), Deed::Judge);
-        assert_eq!(plan(STRAY, &all, 0), Deed::Judge);
+        assert_eq!(plan(DeviceId(0), &all, turn(0, 0)), Deed::Judge);
+        assert_eq!(plan(STRAY, &all, turn(0, 0)), Deed::Judge);
     }
 
     #[test]
     fn all_well_is_nothing_to_do() {
         let all = said(&[Some(Here), Some(Here), None]);
-        assert_eq!(plan(DeviceId(0), &all, 5), Deed::Nothing);
+        assert_eq!(plan(DeviceId(0), &all, turn(0, 5)), Deed::Nothing);
     }
 }

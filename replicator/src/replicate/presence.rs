@@ -8,7 +8,7 @@ use martlet_protocol::extent::ExtentRecord;
 use martlet_protocol::{DeviceId, ExtentId, Result};
 
 use super::places::Places;
-use super::plan::{Deed, Said, plan};
+use super::plan::{Deed, Said, Turn, plan};
 use crate::cluster::in_time;
 use crate::worker::Progress;
 
@@ -67,8 +67,9 @@ pub(super) async fn let_go(
         return Ok(());
     }
     let said = presence(places, device, strays).await?;
-    let all_have = |said: &Vec<Said>| plan(device, said, 0) == Deed::LetGo;
-    let those = strays.iter().zip(&said).filter(|(_, said)| all_have(said));
+    let turn = |it: &ExtentRecord| Turn::of(it.extent.id, 0);
+    let all_have = |it: &ExtentRecord, said: &[Said]| plan(device, said, turn(it)) == Deed::LetGo;
+    let those = strays.iter().zip(&said).filter(|(it, said)| all_have(it, said));
     let those: Vec<&ExtentRecord> = those.map(|(record, _)| record).collect();
     progress.kept += (strays.len() - those.len()) as u64;
     if those.is_empty() {

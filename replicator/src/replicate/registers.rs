@@ -12,6 +12,10 @@
 //!
 //! A pass over devices that agree costs one call for each batch of partitions and peer. Only devices
 //! with votes are compared: what one without them lacks is the business of the sync.
+//!
+//! One that fails keeps what it shares from being compared, and nothing else: a task that fails is left
+//! for the next pass, and after a few in a row all others of its batch that need the device. A pass
+//! over a device ends early only when the device itself fails.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -26,8 +30,9 @@ use martlet_protocol::{Clock, DeviceId, Error, Partition, Result, StampSource};
 use tokio::time::Instant;
 
 use super::compare::{Differing, Task};
+use super::failures::{Failed, Failures};
 use super::mend::Mender;
-use super::strays::strays;
+use super::strays::{Dealt, strays};
 use crate::cluster::{Cluster, Rounds, Scope, SharedCluster, in_time};
 use crate::collect::gone::Buckets;
 use crate::worker::{Progress, Worker};
@@ -51,6 +56,8 @@ pub struct ReplicateRegisters {
     next: u32,
     batch: u32,
     tasks: VecDeque<Task>,
+    /// Devices that failed tasks of this batch.
+    failures: Failures,
     /// Which buckets there are, as far as this pass has asked.
     buckets: Buckets,
     /// What this pass found and could not mend, what the last whole one did, and since when
@@ -112,6 +119,7 @@ impl ReplicateRegisters {
             next: 0,
             batch: BATCH_MAX,
             tasks: VecDeque::new(),
+            failures: Failures::default(),
             buckets: Buckets::default(),
             pass: Pass::default(),
             left: 0,
@@ -179,12 +187,45 @@ impl ReplicateRegisters {
         compared
     }
 
-    /// One page of what differs.
+    /// One page of what differs. A failure that is not the device's own is counted.
     async fn work(&mut self, cluster: &Cluster, task: Task) -> Result<Progress> {
+        let device = task.device();
+        match self.try_work(cluster, task).await {
+            Ok(progress) => {
+                self.failures.forget(device);
+                Ok(progress)
+            }
+            Err(Failed { device: failed, error }) => {
+                tracing::debug!(%device, %failed, %error, "registers are left for a later pass");
+                self.failures.note(failed);
+                if self.failures.is_out(device) {
+                    return Err(error);
+                }
+                Ok(Progress { kept: 1 + self.leave(failed), ..Progress::default() })
+            }
+        }
+    }
+
+    /// Leaves the tasks of this batch that need a device, if it failed too often; how many.
+    fn leave(&mut self, failed: DeviceId) -> u64 {
+        if !self.failures.is_out(failed) {
+            return 0;
+        }
+        let before = self.tasks.len();
+        self.tasks.retain(|task| task.peer() != Some(failed));
+        (before - self.tasks.len()) as u64
+    }
+
+    async fn try_work(&mut self, cluster: &Cluster, task: Task) -> Result<Progress, Failed> {
         let mender = Mender { cluster, stamps: &self.stamps, clock: &*self.clock };
         match task {
             Task::Strays { device, partition, after } => {
-                let (mut progress, next) = strays(&mender, device, partition, after).await?;
+                let out = |member| self.failures.is_out(member);
+                let dealt = strays(&mender, (device, partition), after, out).await;
+                let Dealt { mut progress, next, silent } = dealt.map_err(Failed::by(device))?;
+                for member in silent {
+                    self.failures.note(member);
+                }
                 if let Some(after) = next {
                     let after = Some(after);
                     self.tasks.push_front(Task::Strays { device, partition, after });
@@ -194,6 +235,7 @@ impl ReplicateRegisters {
             }
             Task::Pair { device, peer, look } => {
                 let (found, next) = look.go_on(cluster, device, peer).await?;
+                self.failures.forget(peer);
                 for look in next.into_iter().rev() {
                     self.tasks.push_front(Task::Pair { device, peer, look });
                 }
@@ -212,6 +254,7 @@ impl ReplicateRegisters {
     fn advance(&mut self, cluster: &Cluster) -> bool {
         self.next = 0;
         self.tasks.clear();
+        self.failures.clear();
         self.pass.devices += 1;
         let ended = self.rounds.advance(&cluster.index_devices_of(&self.scope));
         if ended {
@@ -237,6 +280,7 @@ impl ReplicateRegisters {
                 )));
             }
             cluster.named()?;
+            self.failures.clear();
             return self.compare_in_time(cluster, device, &statuses).await;
         }
         let idle = self.advance(cluster);

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use super::growth::{key_of, small_ring};
 use super::many::{Many, write};
 use crate::KnownTerm;
-use crate::identity::{Candidate, newest, settle};
+use crate::identity::{Candidate, Known, newest, settle};
 
 pub(crate) const KEYS: usize = 8;
 
@@ -307,6 +307,7 @@ impl Client {
         }
         let world = &self.storm.world;
         let known = views.into_iter().map(Candidate::of).fold(None, newest);
+        let known = known.map(|candidate| Known { candidate, read_ms: world.stamps.now_ms() });
         let cluster = world.shared.get();
         let settled = settle(&cluster, &world.stamps, &self.key, known, Stamp::ZERO).await;
         let entry = settled.ok()??.entry;

@@ -31,7 +31,7 @@ impl UsageCounter for Told {
         if *self.bad.lock() == Some(&*count.bucket.name) {
             return Err(Error::unavailable("not today"));
         }
-        count.usage = count.usage.plus(Usage { bytes: 5, objects: 1 });
+        count.usage = count.usage.plus(Usage { bytes: 5, objects: 1, index: 0 });
         count.seen = 1;
         count.at = match count.at {
             CountAt::Versions(shard, None) => {
@@ -94,7 +94,7 @@ async fn a_bucket_is_counted_stretch_by_stretch_and_told_when_it_is_whole() {
         "a look, and two stretches each"
     );
     let reports = told.reports.lock().clone();
-    let whole = Usage { bytes: 10, objects: 2 };
+    let whole = Usage { bytes: 10, objects: 2, index: 0 };
     assert_eq!(reports["b1"], [(1_000_000, whole)]);
     assert_eq!(reports["b2"], [(1_002_000, whole)]);
 }
@@ -125,7 +125,7 @@ async fn a_count_that_fails_is_begun_anew_and_holds_up_nobody() {
     *told.bad.lock() = None;
     told.clock.advance_ms(10_000);
     run(&mut worker).await;
-    assert_eq!(told.reports.lock()["b1"][0].1, Usage { bytes: 10, objects: 2 });
+    assert_eq!(told.reports.lock()["b1"][0].1, Usage { bytes: 10, objects: 2, index: 0 });
 }
 
 #[tokio::test]

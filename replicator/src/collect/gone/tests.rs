@@ -169,7 +169,8 @@ async fn m2_who_was_out_does_not_hand_on_what_is_left_of_a_bucket() {
     // One that was told nothing has it from another that returned.
     let world = deleted_bucket().await;
     for device in everyone().into_iter().filter(|device| *device != out) {
-        world.memory(device).purge_bucket(device, BUCKET).await.unwrap();
+        world.wipe(device).await;
+        world.memory(device).set_voting(device, true).await.unwrap();
         let repair = martlet_protocol::register::WriteMode::Repair;
         let write = EntryWrite { mode: repair, ..world.inline(&key("brought back")) };
         world.write_on(&[device], &write).await;

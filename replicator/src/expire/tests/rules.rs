@@ -64,15 +64,20 @@ async fn rules_that_were_taken_back_abort_nothing() {
     assert_eq!(fixture.run().await.done, 0, "nor do those that are not understood");
 }
 
-/// Notes which shards it is asked about.
+/// Notes which shards it is asked about, and which uploads.
 #[derive(Default)]
-struct Asked(Mutex<Vec<Stretch>>);
+struct Asked(Mutex<Vec<Stretch>>, Mutex<Vec<(String, String, UploadId)>>);
 
 #[async_trait]
 impl ObjectExpiry for Asked {
     async fn carry_out(&self, stretch: &Stretch) -> Result<Carried> {
         self.0.lock().push(stretch.clone());
         Ok(Carried { seen: 1, done: 1, kept: 0, next: None })
+    }
+
+    async fn finish_upload(&self, bucket: &str, key: &str, upload: UploadId) -> Result<bool> {
+        self.1.lock().push((bucket.to_owned(), key.to_owned(), upload));
+        Ok(true)
     }
 }
 
@@ -86,6 +91,23 @@ async fn shards_of(fixture: &Fixture, scope: Scope) -> Vec<u16> {
     assert!(asked.iter().all(|it| it.bucket == "bucket" && it.after.is_none()), "{asked:?}");
     assert_eq!(progress.done, asked.len() as u64);
     asked.into_iter().map(|stretch| stretch.shard.0).collect()
+}
+
+/// Their client never came back, and their proxy died.
+#[tokio::test]
+async fn uploads_that_were_left_in_their_completion_are_driven_on() {
+    let fixture = Fixture::new().await;
+    let (_, left) = fixture.upload("left", decided()).await;
+    fixture.wait(10_001);
+    let (_, _) = fixture.upload("young", decided()).await;
+    let (_, _) = fixture.upload("open", UploadState::Open).await;
+    assert_eq!(fixture.run().await.done, 0, "there is no object layer");
+    let (shared, clock) = (fixture.world.shared.clone(), fixture.world.clock.clone());
+    let (asked, cursors) = (Arc::new(Asked::default()), Arc::new(MemoryCursors::default()));
+    let expire = Expire::new(shared, clock, Scope::All, OPTIONS);
+    let progress = run_once(&mut expire.with_objects(asked.clone(), cursors)).await.unwrap();
+    assert_eq!(progress.done, 1);
+    assert_eq!(*asked.1.lock(), [("bucket".to_owned(), "left".to_owned(), left)]);
 }
 
 #[tokio::test]

@@ -284,6 +284,93 @@ async fn sums_that_take_long_are_asked_for_in_smaller_batches() {
     assert_eq!((worker.batch, steps), (4, vec![0, 64, 16]));
 }
 
+/// Six devices, five of them in the ring until the last comes in; calls that `fails` chooses fail.
+async fn with_strays(fails: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> Many {
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let fails = Arc::new(fails);
+    let world = Many::wrapped(6, clock, move |_, memory| {
+        let fails = fails.clone();
+        let choose = move |call: &Call<'_>| {
+            if fails(call) { Fault::Refuse(ErrorKind::Unavailable) } else { Fault::None }
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    let mut cluster = Cluster::clone(&world.shared.get());
+    cluster.index = Arc::new(ring(0..5));
+    world.shared.set(cluster.clone());
+    // What every old holder has is a stray where the new device took over.
+    for n in 0..200 {
+        let write = world.write(&key(&format!("old-{n}")));
+        world.write_on(&world.primaries(&write.key), &write).await;
+    }
+    cluster.index = Arc::new(ring(0..6));
+    world.shared.set(cluster);
+    world
+}
+
+/// Returns true when all primaries but `out` hold each of these.
+async fn is_everywhere_but(world: &Many, out: DeviceId, writes: &[EntryWrite]) -> bool {
+    let mut all = true;
+    for write in writes {
+        for device in world.primaries(&write.key).into_iter().filter(|it| *it != out) {
+            let held = world.held(device, &write.key).await.entry;
+            all &= held.is_some_and(|entry| entry.write_id == write.entry.write_id);
+        }
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_new_member_that_does_not_answer_keeps_nothing_from_the_others() {
+    let silent = DeviceId(5);
+    let world = with_strays(move |call| call.device == silent && call.op != Op::Sums).await;
+    let writes = lost_writes(&world, 200).await;
+    let missed = |world: &Many, write: &EntryWrite| world.primaries(&write.key).contains(&silent);
+    let shared: Vec<EntryWrite> =
+        writes.into_iter().filter(|write| !missed(&world, write)).collect();
+    // What the silent one is to have as well, and who has it.
+    let mut kept = Vec::new();
+    for key in (0..200).map(|n| key(&format!("old-{n}"))) {
+        if world.primaries(&key).contains(&silent) {
+            for device in (0..5).map(DeviceId) {
+                let is_held = world.held(device, &key).await.entry.is_some();
+                kept.extend(is_held.then(|| (device, key.clone())));
+            }
+        }
+    }
+    let progress = run(&world).await;
+    assert!(progress.kept > 0 && kept.len() > 50);
+    for (device, key) in kept {
+        assert!(world.held(device, &key).await.entry.is_some(), "it went without a word of one");
+    }
+    assert!(is_everywhere_but(&world, silent, &shared).await);
+}
+
+#[tokio::test]
+async fn a_peer_whose_walks_fail_keeps_nothing_from_the_others() {
+    let silent = DeviceId(0);
+    let clock = Arc::new(ManualClock::at(1_000_000_000));
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let world = Many::wrapped(4, clock, move |_, memory| {
+        let counted = counted.clone();
+        let choose = move |call: &Call<'_>| match call.op {
+            Op::Walk | Op::Bins if call.device == silent => {
+                counted.fetch_add(1, Ordering::SeqCst);
+                Fault::Refuse(ErrorKind::Unavailable)
+            }
+            _ => Fault::None,
+        };
+        Arc::new(FaultyBackend::new(memory, choose))
+    });
+    let writes = lost_writes(&world, 300).await;
+    let progress = run(&world).await;
+    assert!(is_everywhere_but(&world, silent, &writes).await);
+    assert!(progress.kept > 0 && progress.backlog > 0);
+    // A few for each device and batch: it is not asked about everything that it shares.
+    assert!(calls.load(Ordering::SeqCst) <= 4 * 3, "{calls:?}");
+}
+
 /// Every write and promise from a given call on fails, or the reply to that call is lost.
 async fn cut_at(at: u64, fault: Fault) -> bool {
     let count = Arc::new(AtomicU64::new(0));

@@ -1,0 +1,218 @@
+//! Pace, yielding, panics, stopping, and what is told of it.
+
+use super::*;
+use async_trait::async_trait;
+use martlet_protocol::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Clone)]
+struct Counting {
+    steps: Arc<AtomicU64>,
+    idle_every: u64,
+    fails: bool,
+}
+
+#[async_trait]
+impl Worker for Counting {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        let step = self.steps.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.fails {
+            return Err(Error::unavailable("not today"));
+        }
+        let idle = step.is_multiple_of(self.idle_every);
+        Ok(Progress { items: 2, idle, ..Progress::default() })
+    }
+}
+
+fn fast() -> Pace {
+    Pace { busy_pause: Duration::from_millis(1), ..Pace::default() }
+}
+
+async fn run_for(pace: Pace, foreground: Arc<Foreground>, worker: Counting) -> WorkerStatus {
+    let mut runner = Runner::new(pace, foreground);
+    runner.start(move || Box::new(worker.clone()));
+    let statuses = runner.statuses();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    runner.stop().await;
+    statuses().remove(0)
+}
+
+#[tokio::test]
+async fn a_worker_is_run_until_it_is_idle_and_stops_when_told() {
+    let steps = Arc::new(AtomicU64::new(0));
+    let worker = Counting { steps: steps.clone(), idle_every: 5, fails: false };
+    let status = run_for(fast(), Arc::default(), worker).await;
+    assert_eq!(steps.load(Ordering::SeqCst), 5);
+    assert_eq!((status.steps, status.totals.items, status.totals.idle), (5, 10, true));
+    assert!(status.rate > 0.0);
+}
+
+#[tokio::test]
+async fn a_worker_steps_back_while_clients_wait() {
+    let foreground = Arc::new(Foreground::default());
+    for _ in 0..200 {
+        foreground.observe(Duration::from_secs(1));
+    }
+    let steps = Arc::new(AtomicU64::new(0));
+    let worker = Counting { steps: steps.clone(), idle_every: 100, fails: false };
+    let status = run_for(fast(), foreground, worker).await;
+    // Told to stop while it yields, it still takes the step that it was about to take.
+    assert!(steps.load(Ordering::SeqCst) <= 1);
+    assert_eq!(status.yields, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_clients_elsewhere_wait_yields_rise_and_steps_become_rare() {
+    let waits = Arc::new(AtomicU64::new(0));
+    let told = waits.clone();
+    let wait = move || Duration::from_millis(told.load(Ordering::SeqCst));
+    let mut runner = Runner::new(Pace::default(), Arc::new(Foreground::elsewhere(wait)));
+    let steps = Arc::new(AtomicU64::new(0));
+    let counting = Counting { steps: steps.clone(), idle_every: u64::MAX, fails: false };
+    runner.start(move || Box::new(counting.clone()));
+    let statuses = runner.statuses();
+    let of_ten_seconds = async || {
+        let before = (steps.load(Ordering::SeqCst), statuses()[0].yields);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let after = (steps.load(Ordering::SeqCst), statuses()[0].yields);
+        (after.0 - before.0, after.1 - before.1)
+    };
+    let (free, yields) = of_ten_seconds().await;
+    assert!(free > 300 && yields == 0, "{free} steps, {yields} yields");
+    waits.store(150, Ordering::SeqCst);
+    let (slow, yields) = of_ten_seconds().await;
+    assert!((3..=7).contains(&slow) && yields >= 3, "{slow} steps, {yields} yields");
+    waits.store(20, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (free, yields) = of_ten_seconds().await;
+    assert!(free > 300 && yields == 0, "{free} steps, {yields} yields");
+    runner.stop().await;
+}
+
+#[tokio::test]
+async fn yielding_has_an_end() {
+    let foreground = Arc::new(Foreground::default());
+    for _ in 0..200 {
+        foreground.observe(Duration::from_secs(1));
+    }
+    let pace = Pace { yield_max: Duration::from_millis(20), ..fast() };
+    let steps = Arc::new(AtomicU64::new(0));
+    let worker = Counting { steps: steps.clone(), idle_every: 1, fails: false };
+    let status = run_for(pace, foreground, worker).await;
+    assert_eq!((status.steps, status.yields), (1, 1));
+}
+
+#[tokio::test]
+async fn a_failed_step_is_told_and_tried_again_later() {
+    let steps = Arc::new(AtomicU64::new(0));
+    let worker = Counting { steps: steps.clone(), idle_every: 1, fails: true };
+    let status = run_for(fast(), Arc::default(), worker).await;
+    assert_eq!((status.steps, status.failures), (0, 1));
+    assert_eq!(status.error.as_deref(), Some("not today"));
+}
+
+#[test]
+fn meeting_a_newer_term_is_told_only_when_it_is_met_again() {
+    let mut run = Run {
+        worker: Panicking::at(1),
+        pace: fast(),
+        foreground: Arc::default(),
+        stop: watch::channel(false).1,
+        status: Arc::default(),
+        last_step: Instant::now(),
+        warned: false,
+    };
+    let behind = Error::outdated(martlet_protocol::Term(4));
+    run.note_failure(&behind);
+    assert!(!run.warned, "it goes by the newer term in its next step");
+    run.note_failure(&behind);
+    assert!(run.warned, "it did not learn");
+    run.note(&Progress::default());
+    assert!(!run.warned);
+    run.note_failure(&Error::unavailable("not today"));
+    assert!(run.warned);
+    assert_eq!(run.status.lock().failures, 3);
+}
+
+#[test]
+fn what_is_left_takes_as_long_as_its_rate_says() {
+    let left = |ahead, backlog, idle| Progress { backlog, ahead, idle, ..Progress::default() };
+    assert_eq!(eta(&left(0, 0, true), 0.0), Some(Duration::ZERO));
+    assert_eq!(eta(&left(100, 20, false), 10.0), Some(Duration::from_secs(10)));
+    assert_eq!(eta(&left(0, 20, false), 10.0), Some(Duration::from_secs(2)));
+    assert_eq!(eta(&left(0, 20, false), 0.0), None, "nothing moves");
+    assert_eq!(eta(&left(0, 20, true), 10.0), None, "the rest waits for others");
+}
+
+/// One that panics in its first step, and those that are made after it.
+struct Panicking {
+    at_step: u64,
+    steps: u64,
+}
+
+impl Panicking {
+    fn at(at_step: u64) -> Box<dyn Worker> {
+        Box::new(Self { at_step, steps: 0 })
+    }
+}
+
+#[async_trait]
+impl Worker for Panicking {
+    fn name(&self) -> &'static str {
+        "panicking"
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        self.steps += 1;
+        assert_ne!(self.steps, self.at_step, "as this test wants it");
+        Ok(Progress { items: 1, ..Progress::default() })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_panics_is_made_anew_after_a_pause_and_takes_nobody_with_it() {
+    let mut runner = Runner::new(fast(), Arc::default());
+    let (made, steps) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let count = made.clone();
+    // The first three panic at once; the fourth goes on.
+    runner.start(move || match count.fetch_add(1, Ordering::SeqCst) {
+        0..3 => Panicking::at(1),
+        _ => Panicking::at(0),
+    });
+    let counting = Counting { steps: steps.clone(), idle_every: 5, fails: false };
+    runner.start(move || Box::new(counting.clone()));
+    let statuses = runner.statuses();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let first = statuses().remove(0);
+    assert_eq!((first.panics, first.steps), (1, 0));
+    assert!(first.error.is_some_and(|error| error.contains("panicked")));
+    assert_eq!(steps.load(Ordering::SeqCst), 5);
+    // One, two and four seconds apart.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    runner.stop().await;
+    let first = statuses().remove(0);
+    assert_eq!((first.panics, first.failures, first.error), (3, 3, None));
+    assert!(first.steps > 5 && made.load(Ordering::SeqCst) == 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_to_be_made_anew_stops_when_told() {
+    let mut runner = Runner::new(fast(), Arc::default());
+    runner.start(|| Panicking::at(1));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let began = tokio::time::Instant::now();
+    runner.stop().await;
+    assert!(began.elapsed() < RETRY_MIN);
+}
+
+#[tokio::test]
+async fn running_once_ends_with_the_first_idle_step() {
+    let steps = Arc::new(AtomicU64::new(0));
+    let mut worker = Counting { steps, idle_every: 3, fails: false };
+    let totals = run_once(&mut worker).await.unwrap();
+    assert_eq!((totals.items, totals.idle), (6, true));
+}
