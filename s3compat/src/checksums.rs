@@ -1,20 +1,18 @@
-//! `x-amz-checksum-*`: five algorithms, in headers, trailers, XML and listings.
+//! `x-amz-checksum-*`: ten algorithms, in headers, trailers, XML and listings.
+//!
+//! s3s has fields for five of them. In documents the others are [carried] in one of those; headers are
+//! read and written here.
+
+pub(crate) mod carried;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use martlet_protocol::entry::{Checksum, ChecksumAlgorithm, ChecksumKind, ETag};
 use s3s::dto::{ChecksumAlgorithm as WireAlgorithm, ChecksumType};
 use s3s::{S3Result, s3_error};
 
-/// All of them.
-pub(crate) const ALL: [ChecksumAlgorithm; 5] = [
-    ChecksumAlgorithm::Crc32,
-    ChecksumAlgorithm::Crc32c,
-    ChecksumAlgorithm::Crc64Nvme,
-    ChecksumAlgorithm::Sha1,
-    ChecksumAlgorithm::Sha256,
-];
+use crate::sentences;
 
 /// What is computed where nobody asked for anything, as S3 does.
 pub(crate) const DEFAULT: (ChecksumAlgorithm, ChecksumKind) =
@@ -23,6 +21,7 @@ pub(crate) const DEFAULT: (ChecksumAlgorithm, ChecksumKind) =
 const SDK_ALGORITHM: &str = "x-amz-sdk-checksum-algorithm";
 const ALGORITHM: &str = "x-amz-checksum-algorithm";
 const TYPE: &str = "x-amz-checksum-type";
+const HEADER_PREFIX: &str = "x-amz-checksum-";
 
 /// The algorithm as headers and XML call it.
 pub(crate) fn name(algorithm: ChecksumAlgorithm) -> &'static str {
@@ -32,6 +31,11 @@ pub(crate) fn name(algorithm: ChecksumAlgorithm) -> &'static str {
         ChecksumAlgorithm::Crc64Nvme => "CRC64NVME",
         ChecksumAlgorithm::Sha1 => "SHA1",
         ChecksumAlgorithm::Sha256 => "SHA256",
+        ChecksumAlgorithm::Sha512 => "SHA512",
+        ChecksumAlgorithm::Md5 => "MD5",
+        ChecksumAlgorithm::Xxhash64 => "XXHASH64",
+        ChecksumAlgorithm::Xxhash3 => "XXHASH3",
+        ChecksumAlgorithm::Xxhash128 => "XXHASH128",
     }
 }
 
@@ -43,23 +47,26 @@ pub(crate) fn header(algorithm: ChecksumAlgorithm) -> &'static str {
         ChecksumAlgorithm::Crc64Nvme => "x-amz-checksum-crc64nvme",
         ChecksumAlgorithm::Sha1 => "x-amz-checksum-sha1",
         ChecksumAlgorithm::Sha256 => "x-amz-checksum-sha256",
+        ChecksumAlgorithm::Sha512 => "x-amz-checksum-sha512",
+        ChecksumAlgorithm::Md5 => "x-amz-checksum-md5",
+        ChecksumAlgorithm::Xxhash64 => "x-amz-checksum-xxhash64",
+        ChecksumAlgorithm::Xxhash3 => "x-amz-checksum-xxhash3",
+        ChecksumAlgorithm::Xxhash128 => "x-amz-checksum-xxhash128",
     }
 }
 
-/// Bytes of its value.
-fn length(algorithm: ChecksumAlgorithm) -> usize {
-    match algorithm {
-        ChecksumAlgorithm::Crc32 | ChecksumAlgorithm::Crc32c => 4,
-        ChecksumAlgorithm::Crc64Nvme => 8,
-        ChecksumAlgorithm::Sha1 => 20,
-        ChecksumAlgorithm::Sha256 => 32,
+/// The algorithm whose value a header carries, if it is such a header.
+pub(crate) fn of_header(name: &str) -> Option<ChecksumAlgorithm> {
+    if !name.starts_with(HEADER_PREFIX) {
+        return None;
     }
+    ChecksumAlgorithm::ALL.into_iter().find(|known| header(*known) == name)
 }
 
 /// A value in base64, if it has the right length.
 pub(crate) fn decode(algorithm: ChecksumAlgorithm, text: &str) -> Option<Vec<u8>> {
     let value = STANDARD.decode(text.trim()).ok()?;
-    (value.len() == length(algorithm)).then_some(value)
+    (value.len() == algorithm.value_bytes()).then_some(value)
 }
 
 /// As [`decode`], also for the checksum of checksums of so many parts, which says how many.
@@ -84,13 +91,10 @@ pub(crate) fn in_headers(
     decode: fn(ChecksumAlgorithm, &str) -> Option<Vec<u8>>,
 ) -> S3Result<Option<(ChecksumAlgorithm, Vec<u8>)>> {
     let mut found = None;
-    for algorithm in ALL {
-        let Some(value) = headers.get(header(algorithm)) else { continue };
+    for (name, value) in headers {
+        let Some(algorithm) = of_header(name.as_str()) else { continue };
         if found.is_some() {
-            return Err(s3_error!(
-                InvalidRequest,
-                "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
-            ));
+            return Err(sentences::MANY_CHECKSUMS.error());
         }
         let text = value.to_str().unwrap_or_default();
         let name = header(algorithm);
@@ -99,7 +103,7 @@ pub(crate) fn in_headers(
             None if is_cut_off(text) => {
                 return Err(s3_error!(BadDigest, "Value for {name} header is invalid."));
             }
-            None => return Err(s3_error!(InvalidRequest, "Value for {name} header is invalid.")),
+            None => return Err(sentences::CHECKSUM_HEADER.about(name).into()),
         }
     }
     Ok(found)
@@ -108,16 +112,11 @@ pub(crate) fn in_headers(
 /// The algorithm that a header names, if there is one.
 fn named(headers: &HeaderMap, name_of_header: &str) -> S3Result<Option<ChecksumAlgorithm>> {
     let Some(value) = headers.get(name_of_header) else { return Ok(None) };
-    let known = ALL
-        .into_iter()
-        .find(|&known| value.as_bytes().eq_ignore_ascii_case(name(known).as_bytes()));
-    match known {
+    let is_named =
+        |known: &ChecksumAlgorithm| value.as_bytes().eq_ignore_ascii_case(name(*known).as_bytes());
+    match ChecksumAlgorithm::ALL.into_iter().find(is_named) {
         Some(algorithm) => Ok(Some(algorithm)),
-        None => Err(s3_error!(
-            InvalidRequest,
-            "Checksum algorithm provided is unsupported. Please try again with any of the valid \
-             types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]"
-        )),
+        None => Err(sentences::CHECKSUM_ALGORITHM.error()),
     }
 }
 
@@ -126,19 +125,15 @@ pub(crate) fn asked(headers: &HeaderMap) -> S3Result<Option<ChecksumAlgorithm>> 
     named(headers, ALGORITHM)
 }
 
-/// The algorithm that `x-amz-sdk-checksum-algorithm` announces; `given` are those of values.
-pub(crate) fn announced(
-    headers: &HeaderMap,
-    given: &[ChecksumAlgorithm],
-) -> S3Result<Option<ChecksumAlgorithm>> {
-    let announced = named(headers, SDK_ALGORITHM)?;
-    if announced.is_some_and(|announced| !given.is_empty() && !given.contains(&announced)) {
-        return Err(s3_error!(
-            InvalidRequest,
-            "Value for x-amz-sdk-checksum-algorithm header is invalid."
-        ));
+/// Refuses an `x-amz-sdk-checksum-algorithm` whose value is not among those of `given`.
+pub(crate) fn check_announced(headers: &HeaderMap, given: &[ChecksumAlgorithm]) -> S3Result<()> {
+    match named(headers, SDK_ALGORITHM)? {
+        Some(_) if given.is_empty() => Err(sentences::SDK_ALGORITHM.error()),
+        Some(announced) if !given.contains(&announced) => {
+            Err(sentences::CHECKSUM_HEADER.about(SDK_ALGORITHM).into())
+        }
+        _ => Ok(()),
     }
-    Ok(announced)
 }
 
 /// What `x-amz-checksum-type` says.
@@ -149,7 +144,7 @@ pub(crate) fn kind(headers: &HeaderMap) -> S3Result<Option<ChecksumKind>> {
     let known = [ChecksumKind::FullObject, ChecksumKind::Composite].into_iter().find(named);
     match known {
         Some(kind) => Ok(Some(kind)),
-        None => Err(s3_error!(InvalidRequest, "Value for {TYPE} header is invalid.")),
+        None => Err(sentences::CHECKSUM_HEADER.about(TYPE).into()),
     }
 }
 
@@ -169,12 +164,12 @@ pub(crate) fn of_upload(
         };
     };
     // The sums of a CRC over parts give that of the whole; a hash of parts gives nothing of it.
-    let hash = matches!(algorithm, ChecksumAlgorithm::Sha1 | ChecksumAlgorithm::Sha256);
+    let is_hash = !algorithm.is_joinable();
     match (algorithm, kind) {
         (ChecksumAlgorithm::Crc64Nvme, Some(ChecksumKind::Composite)) => {
             Err(wrong_kind("COMPOSITE", algorithm))
         }
-        (_, Some(ChecksumKind::FullObject)) if hash => Err(wrong_kind("FULL_OBJECT", algorithm)),
+        (_, Some(ChecksumKind::FullObject)) if is_hash => Err(wrong_kind("FULL_OBJECT", algorithm)),
         (ChecksumAlgorithm::Crc64Nvme, None) => Ok(Some((algorithm, ChecksumKind::FullObject))),
         (_, kind) => Ok(Some((algorithm, kind.unwrap_or(ChecksumKind::Composite)))),
     }
@@ -215,17 +210,36 @@ pub(crate) fn encode(checksum: &Checksum, etag: ETag) -> String {
     }
 }
 
-/// Puts checksums into the five fields that s3s has for them in a reply.
+/// Puts checksums into headers.
+pub(crate) fn set_headers<'a>(
+    headers: &mut HeaderMap,
+    checksums: impl IntoIterator<Item = &'a Checksum>,
+    etag: ETag,
+) {
+    for checksum in checksums {
+        let value = HeaderValue::try_from(encode(checksum, etag));
+        headers.insert(
+            header(checksum.algorithm),
+            value.expect("base64 and digits are a header value"),
+        );
+    }
+}
+
+/// Puts checksums into the five fields that s3s has for them in the document of a reply. The reply is to
+/// be [noted](note_carried).
 macro_rules! set_checksums {
     ($reply:expr, $checksums:expr, $etag:expr) => {
         for checksum in $checksums {
-            let value = Some($crate::checksums::encode(checksum, $etag));
+            let value = $crate::checksums::encode(checksum, $etag);
             match checksum.algorithm {
-                ChecksumAlgorithm::Crc32 => $reply.checksum_crc32 = value,
-                ChecksumAlgorithm::Crc32c => $reply.checksum_crc32c = value,
-                ChecksumAlgorithm::Crc64Nvme => $reply.checksum_crc64nvme = value,
-                ChecksumAlgorithm::Sha1 => $reply.checksum_sha1 = value,
-                ChecksumAlgorithm::Sha256 => $reply.checksum_sha256 = value,
+                ChecksumAlgorithm::Crc32 => $reply.checksum_crc32 = Some(value),
+                ChecksumAlgorithm::Crc32c => $reply.checksum_crc32c = Some(value),
+                ChecksumAlgorithm::Crc64Nvme => $reply.checksum_crc64nvme = Some(value),
+                ChecksumAlgorithm::Sha1 => $reply.checksum_sha1 = Some(value),
+                ChecksumAlgorithm::Sha256 => $reply.checksum_sha256 = Some(value),
+                other => {
+                    $reply.checksum_sha256 = Some($crate::checksums::carried::load(other, &value))
+                }
             }
         }
     };
@@ -246,8 +260,8 @@ mod tests {
         assert_eq!(decode(ChecksumAlgorithm::Crc32, "AAAA"), None);
         assert_eq!(decode(ChecksumAlgorithm::Sha1, "AAAAAA=="), None);
         assert_eq!(decode(ChecksumAlgorithm::Crc32, "?"), None);
-        for algorithm in ALL {
-            let value = vec![7; length(algorithm)];
+        for algorithm in ChecksumAlgorithm::ALL {
+            let value = vec![7; algorithm.value_bytes()];
             assert_eq!(decode(algorithm, &STANDARD.encode(&value)), Some(value));
         }
     }
@@ -274,10 +288,11 @@ mod tests {
     #[test]
     fn an_announced_algorithm_is_that_of_the_value() {
         let map = headers(&[(SDK_ALGORITHM, "sha256")]);
-        assert_eq!(announced(&map, &[]).unwrap(), Some(ChecksumAlgorithm::Sha256));
-        assert!(announced(&map, &[ChecksumAlgorithm::Sha256]).is_ok());
-        assert!(announced(&map, &[ChecksumAlgorithm::Crc32]).is_err());
-        assert!(announced(&headers(&[(SDK_ALGORITHM, "md4")]), &[]).is_err());
+        assert!(check_announced(&map, &[]).is_err());
+        assert!(check_announced(&map, &[ChecksumAlgorithm::Sha256]).is_ok());
+        assert!(check_announced(&map, &[ChecksumAlgorithm::Crc32]).is_err());
+        assert!(check_announced(&headers(&[(SDK_ALGORITHM, "md4")]), &[]).is_err());
+        assert!(check_announced(&headers(&[]), &[]).is_ok());
     }
 
     #[test]
@@ -293,10 +308,28 @@ mod tests {
         for wrong in [
             &[(ALGORITHM, "CRC64NVME"), (TYPE, "COMPOSITE")][..],
             &[(ALGORITHM, "SHA1"), (TYPE, "FULL_OBJECT")],
+            &[(ALGORITHM, "SHA512"), (TYPE, "FULL_OBJECT")],
+            &[(ALGORITHM, "MD5"), (TYPE, "FULL_OBJECT")],
+            &[(ALGORITHM, "XXHASH64"), (TYPE, "FULL_OBJECT")],
+            &[(ALGORITHM, "XXHASH3"), (TYPE, "FULL_OBJECT")],
+            &[(ALGORITHM, "XXHASH128"), (TYPE, "FULL_OBJECT")],
             &[(TYPE, "COMPOSITE")],
             &[(ALGORITHM, "CRC32"), (TYPE, "half")],
         ] {
             assert!(of_upload(&headers(wrong)).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn each_algorithm_has_a_header_and_a_name() {
+        for algorithm in ChecksumAlgorithm::ALL {
+            assert_eq!(of_header(header(algorithm)), Some(algorithm));
+            let lower = name(algorithm).to_ascii_lowercase();
+            assert_eq!(header(algorithm).strip_prefix(HEADER_PREFIX), Some(&*lower));
+            assert_eq!(asked(&headers(&[(ALGORITHM, &lower)])).unwrap(), Some(algorithm));
+        }
+        for other in ["x-amz-checksum-type", "x-amz-checksum-mode", "x-amz-meta-md5", "etag"] {
+            assert_eq!(of_header(other), None);
         }
     }
 

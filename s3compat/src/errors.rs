@@ -3,18 +3,19 @@
 //! What the client did wrong is said in full; what went wrong here is said in the log, once, and
 //! the client learns no more than whether it is worth another try.
 
-use std::fmt;
-
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, LAST_MODIFIED, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use martlet_protocol::{ErrorKind, VersionId};
 use martlet_proxy::{Error, Exceeded};
-use s3s::{S3Error, S3ErrorCode, s3_error};
+use s3s::{S3Error, S3ErrorCode};
 
 use crate::attributes::{VERSION_ID, http_date, version_header};
-use crate::auth::Refusal;
+use crate::auth::{Code, Refusal};
 use crate::decode::BodyError;
-use crate::door::{DETAIL, QUOTA_DETAIL};
+use crate::door::{DETAIL, QUOTA_DETAIL, detail};
+use crate::sentences;
 
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
 /// Seconds after which a client may try again what was refused for the moment.
@@ -33,56 +34,18 @@ pub(crate) fn s3_error(error: Error) -> S3Error {
 
 /// Errors that are the request's own.
 fn request_error(error: &Error) -> S3Error {
+    if let Some(refusal) = refusal_of(error) {
+        return refusal.into();
+    }
     let message = error.to_string();
     match error {
-        Error::NoSuchBucket => s3_error!(NoSuchBucket, "The specified bucket does not exist"),
-        Error::BucketExists { .. } => s3_error!(
-            BucketAlreadyExists,
-            "The requested bucket name is not available. Please select a different name"
-        ),
-        Error::BucketNotEmpty => {
-            s3_error!(BucketNotEmpty, "The bucket you tried to delete is not empty")
-        }
-        Error::NoSuchKey => s3_error!(NoSuchKey, "The specified key does not exist."),
-        Error::NoSuchVersion => s3_error!(NoSuchVersion, "The specified version does not exist."),
+        Error::BucketReplaced => unavailable(),
         Error::DeleteMarker { version, modified_ms, was_asked_for } => {
             delete_marker(*version, *modified_ms, *was_asked_for)
         }
-        Error::AccessDenied => s3_error!(AccessDenied, "Access Denied"),
-        Error::NoSuchUpload => s3_error!(
-            NoSuchUpload,
-            "The specified upload does not exist. It may have been aborted or completed."
-        ),
         Error::PreconditionFailed(condition) => precondition_failed(condition),
         Error::NotModified(_) => precondition_failed("If-None-Match"),
-        Error::ConditionalConflict => s3_error!(
-            ConditionalRequestConflict,
-            "A conflicting conditional operation is in progress against this resource. Try again."
-        ),
         Error::InvalidRange { size } => invalid_range(*size),
-        Error::InvalidPartNumber(_) => {
-            s3_error!(InvalidPart, "The requested partnumber is not satisfiable")
-        }
-        Error::InvalidPart(number) => s3_error!(
-            InvalidPart,
-            "Part {number} could not be found, or its entity tag or checksum differs"
-        ),
-        Error::InvalidPartOrder => {
-            s3_error!(InvalidPartOrder, "The list of parts was not in ascending order")
-        }
-        Error::EntityTooSmall { .. } => S3Error::with_message(S3ErrorCode::EntityTooSmall, message),
-        Error::EntityTooLarge { .. } => S3Error::with_message(S3ErrorCode::EntityTooLarge, message),
-        Error::BadDigest => {
-            s3_error!(BadDigest, "The Content-MD5 you specified did not match what we received")
-        }
-        Error::BadChecksum(algorithm) => s3_error!(
-            BadDigest,
-            "The {} you specified did not match the calculated checksum",
-            crate::checksums::name(*algorithm)
-        ),
-        Error::Locked(_) => {
-            s3_error!(AccessDenied, "Access Denied because object protected by object lock.")
-        }
         Error::InvalidBucketState(_) => {
             S3Error::with_message(S3ErrorCode::InvalidBucketState, message)
         }
@@ -94,6 +57,57 @@ fn request_error(error: &Error) -> S3Error {
         }
         _ => S3Error::with_message(S3ErrorCode::InvalidRequest, message),
     }
+}
+
+/// Those that S3 has a sentence for.
+fn refusal_of(error: &Error) -> Option<Refusal> {
+    Some(match error {
+        Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
+        Error::BucketExists { .. } => sentences::BUCKET_EXISTS.refusal(),
+        Error::BucketNotEmpty => sentences::BUCKET_NOT_EMPTY.refusal(),
+        Error::NoSuchKey => sentences::NO_SUCH_KEY.refusal(),
+        Error::NoSuchVersion => sentences::NO_SUCH_VERSION.refusal(),
+        Error::AccessDenied => sentences::ACCESS_DENIED.refusal(),
+        Error::NoSuchUpload => sentences::NO_SUCH_UPLOAD.refusal(),
+        Error::ConditionalConflict => sentences::CONFLICT.refusal(),
+        Error::InvalidPartNumber { number, parts } => sentences::PART_NUMBER_RANGE
+            .refusal()
+            .with_detail("ActualPartCount", parts.to_string())
+            .with_detail("PartNumberRequested", number.to_string()),
+        Error::InvalidPart(number) => {
+            sentences::INVALID_PART.refusal().with_detail("PartNumber", number.to_string())
+        }
+        Error::InvalidPartOrder => sentences::INVALID_PART_ORDER.refusal(),
+        Error::EntityTooSmall { number, size, minimum } => sentences::ENTITY_TOO_SMALL
+            .refusal()
+            .with_detail("ProposedSize", size.to_string())
+            .with_detail("MinSizeAllowed", minimum.to_string())
+            .with_detail("PartNumber", number.to_string()),
+        Error::EntityTooLarge { size, maximum } => sentences::ENTITY_TOO_LARGE
+            .refusal()
+            .with_detail("ProposedSize", size.to_string())
+            .with_detail("MaxSizeAllowed", maximum.to_string()),
+        Error::BadDigest { given, computed } => bad_md5(given, computed),
+        Error::BadChecksum(algorithm) => {
+            sentences::BAD_CHECKSUM.about(crate::checksums::name(*algorithm))
+        }
+        Error::BadPartChecksum { number, algorithm } => {
+            let name = crate::checksums::name(*algorithm).to_ascii_lowercase();
+            let message = sentences::BAD_PART_CHECKSUM.about(name).message;
+            Refusal::new(Code::BadDigest, message.replacen("{}", &number.to_string(), 1))
+        }
+        Error::Locked(_) => sentences::LOCKED.refusal(),
+        _ => return None,
+    })
+}
+
+/// A body with another MD5 than its sender says: that one in hexadecimal, the body's in base64, as S3 has
+/// them.
+pub(crate) fn bad_md5(given: &[u8; 16], computed: &[u8; 16]) -> Refusal {
+    sentences::BAD_MD5
+        .refusal()
+        .with_detail("ExpectedDigest", hex::encode(given))
+        .with_detail("CalculatedDigest", STANDARD.encode(computed))
 }
 
 /// 403, with the bound that would be passed.
@@ -113,9 +127,9 @@ fn quota_exceeded(exceeded: &Exceeded) -> S3Error {
 /// it can only be deleted.
 fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S3Error {
     let mut error = if was_asked_for {
-        s3_error!(MethodNotAllowed, "The specified method is not allowed against this resource.")
+        sentences::METHOD_NOT_ALLOWED.error()
     } else {
-        s3_error!(NoSuchKey, "The specified key does not exist.")
+        sentences::NO_SUCH_KEY.error()
     };
     let mut headers = headers([
         (DELETE_MARKER, HeaderValue::from_static("true")),
@@ -131,27 +145,17 @@ fn delete_marker(version: VersionId, modified_ms: u64, was_asked_for: bool) -> S
 
 /// 412, with the header that did not hold.
 pub(crate) fn precondition_failed(condition: &'static str) -> S3Error {
-    let mut error = s3_error!(
-        PreconditionFailed,
-        "At least one of the pre-conditions you specified did not hold: {condition}"
-    );
-    error.set_headers(headers([(DETAIL, detail("Condition", condition))]));
-    error
+    sentences::PRECONDITION_FAILED.refusal().with_detail("Condition", condition).into()
 }
 
 /// 416, with the size there is: clients that fetch in ranges tell an empty object by it.
 fn invalid_range(size: u64) -> S3Error {
-    let mut error = s3_error!(InvalidRange, "The requested range is not satisfiable");
+    let mut error = sentences::INVALID_RANGE.error();
     let range =
         HeaderValue::try_from(format!("bytes */{size}")).expect("digits are a header value");
     let actual = detail("ActualObjectSize", size);
     error.set_headers(headers([(CONTENT_RANGE, range), (DETAIL, actual)]));
     error
-}
-
-/// One more element for the error's document, which s3s has no place for: the door puts it there.
-fn detail(name: &str, value: impl fmt::Display) -> HeaderValue {
-    HeaderValue::try_from(format!("{name}={value}")).expect("names and digits are a header value")
 }
 
 /// The client's body ended in an error. The decoder says which; what isn't the decoder's is a
@@ -160,10 +164,7 @@ fn body_error(error: &martlet_protocol::Error) -> S3Error {
     if let Some(error) = BodyError::find(error) {
         return Refusal::from(error.clone()).into();
     }
-    s3_error!(
-        IncompleteBody,
-        "You did not provide the number of bytes specified by the Content-Length HTTP header"
-    )
+    sentences::CONTENT_LENGTH.error()
 }
 
 /// Errors of a node.
@@ -190,12 +191,12 @@ fn backend_error(error: &martlet_protocol::Error) -> S3Error {
 
 /// 500, which says nothing.
 pub(crate) fn internal() -> S3Error {
-    s3_error!(InternalError, "We encountered an internal error. Please try again.")
+    sentences::INTERNAL.error()
 }
 
 /// 503, with when to try again.
 fn unavailable() -> S3Error {
-    let mut error = s3_error!(ServiceUnavailable, "Please try again in a moment.");
+    let mut error = sentences::UNAVAILABLE.error();
     error.set_headers(headers([(RETRY_AFTER, RETRY_AFTER_SECONDS)]));
     error
 }
@@ -264,16 +265,17 @@ mod tests {
             (Error::NoSuchUpload, 404, "NoSuchUpload"),
             (Error::AccessDenied, 403, "AccessDenied"),
             (Error::BucketExists { owner: "x".into() }, 409, "BucketAlreadyExists"),
+            (Error::BucketReplaced, 503, "ServiceUnavailable"),
             (Error::BucketNotEmpty, 409, "BucketNotEmpty"),
             (Error::PreconditionFailed("If-Match"), 412, "PreconditionFailed"),
             (Error::ConditionalConflict, 409, "ConditionalRequestConflict"),
             (Error::InvalidRange { size: 3 }, 416, "InvalidRange"),
-            (Error::InvalidPartNumber(9), 400, "InvalidPart"),
+            (Error::InvalidPartNumber { number: 9, parts: 2 }, 416, "InvalidPartNumber"),
             (Error::InvalidPart(2), 400, "InvalidPart"),
             (Error::InvalidPartOrder, 400, "InvalidPartOrder"),
             (Error::EntityTooSmall { number: 1, size: 2, minimum: 3 }, 400, "EntityTooSmall"),
             (Error::EntityTooLarge { size: 9, maximum: 3 }, 400, "EntityTooLarge"),
-            (Error::BadDigest, 400, "BadDigest"),
+            (Error::BadDigest { given: [1; 16], computed: [2; 16] }, 400, "BadDigest"),
             (Error::BadChecksum(ChecksumAlgorithm::Crc32), 400, "BadDigest"),
             (Error::InvalidRequest("no".into()), 400, "InvalidRequest"),
             (Error::InvalidArgument("no".into()), 400, "InvalidArgument"),
@@ -316,9 +318,53 @@ mod tests {
         assert_eq!(error.headers().unwrap()[CONTENT_TYPE], "application/xml");
     }
 
+    fn sha256() -> BodyError {
+        BodyError::ContentSha256 { given: [1; 32], computed: [2; 32] }
+    }
+
+    fn told(error: Error) -> (String, Vec<(String, String)>) {
+        let error = s3_error(error);
+        let details = error.headers().map(|headers| headers.get_all(DETAIL).iter());
+        let details = details.into_iter().flatten().filter_map(crate::door::read_detail).collect();
+        (error.message().unwrap().to_owned(), details)
+    }
+
+    #[test]
+    fn errors_are_told_in_s3s_words_with_what_they_are_about() {
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+        };
+        let (message, details) = told(Error::BadDigest { given: [1; 16], computed: [2; 16] });
+        assert_eq!(message, "The Content-MD5 you specified did not match what we received.");
+        let (given, computed) = ("01".repeat(16), "AgICAgICAgICAgICAgICAg==");
+        let expected: Vec<_> = pairs(&[("ExpectedDigest", &given), ("CalculatedDigest", computed)]);
+        assert_eq!(details, expected);
+        let (message, _) = told(Error::BadChecksum(ChecksumAlgorithm::Crc32));
+        assert_eq!(message, "The CRC32 you specified did not match the calculated checksum.");
+        let algorithm = ChecksumAlgorithm::Sha256;
+        let (message, _) = told(Error::BadPartChecksum { number: 1, algorithm });
+        assert_eq!(message, "The sha256 you specified for part 1 did not match what we received.");
+        let body = martlet_protocol::Error::invalid("outer").with_source(sha256());
+        let (message, details) = told(Error::Body(body));
+        let said = "The provided 'x-amz-content-sha256' header does not match what was computed.";
+        assert_eq!(message, said);
+        let (given, computed) = ("01".repeat(32), "02".repeat(32));
+        let expected: Vec<_> = pairs(&[
+            ("ClientComputedContentSHA256", &given),
+            ("S3ComputedContentSHA256", &computed),
+        ]);
+        assert_eq!(details, expected);
+        let (_, details) = told(Error::InvalidPartNumber { number: 9, parts: 2 });
+        let expected: Vec<_> = pairs(&[("ActualPartCount", "2"), ("PartNumberRequested", "9")]);
+        assert_eq!(details, expected);
+        let (_, details) = told(Error::PreconditionFailed("If-Match"));
+        let expected: Vec<_> = pairs(&[("Condition", "If-Match")]);
+        assert_eq!(details, expected);
+    }
+
     #[test]
     fn the_decoders_word_is_found_however_deep_it_lies() {
-        let inner = martlet_protocol::Error::invalid("inner").with_source(BodyError::ContentSha256);
+        let inner = martlet_protocol::Error::invalid("inner").with_source(sha256());
         let outer = martlet_protocol::Error::invalid("outer").with_source(inner);
         let code = "XAmzContentSHA256Mismatch".to_owned();
         assert_eq!(status_and_code(Error::Body(outer)), (400, code));

@@ -15,6 +15,14 @@ use s3s::{S3Result, s3_error};
 
 use crate::auth::Timestamp;
 use crate::if_range::IfRange;
+use crate::sentences;
+
+const SOURCE_IF_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-match");
+const SOURCE_IF_NONE_MATCH: HeaderName = HeaderName::from_static("x-amz-copy-source-if-none-match");
+const SOURCE_IF_MODIFIED_SINCE: HeaderName =
+    HeaderName::from_static("x-amz-copy-source-if-modified-since");
+const SOURCE_IF_UNMODIFIED_SINCE: HeaderName =
+    HeaderName::from_static("x-amz-copy-source-if-unmodified-since");
 
 /// The larger bounds of ranges lie here: beyond every object, and far from overflow.
 const POSITION_MAX: u64 = i64::MAX as u64;
@@ -32,48 +40,36 @@ pub(crate) struct Lenient {
     pub(crate) source_conditions: ReadConditions,
     /// `Expires`, as it came.
     pub(crate) expires: Option<String>,
+    /// The first header of a condition that a write could not keep, because its value is no condition.
+    pub(crate) unreadable: Option<HeaderName>,
 }
 
 impl Lenient {
     /// Takes them out.
     pub(crate) fn take(headers: &mut HeaderMap) -> Self {
-        let source = |name| HeaderName::from_static(name);
         let range = take_text(headers, &RANGE).and_then(|text| parse_range(&text));
-        Self {
-            range,
-            if_range: take_text(headers, &IF_RANGE).map(|text| IfRange::parse(&text)),
-            conditions: ReadConditions {
-                if_match: take_tags(headers, &IF_MATCH, Comparison::Strong),
-                if_none_match: take_tags(headers, &IF_NONE_MATCH, Comparison::Weak),
-                if_modified_since_ms: take_date(headers, &IF_MODIFIED_SINCE),
-                if_unmodified_since_ms: take_date(headers, &IF_UNMODIFIED_SINCE),
-            },
-            source_conditions: ReadConditions {
-                if_match: take_tags(
-                    headers,
-                    &source("x-amz-copy-source-if-match"),
-                    Comparison::Strong,
-                ),
-                if_none_match: take_tags(
-                    headers,
-                    &source("x-amz-copy-source-if-none-match"),
-                    Comparison::Weak,
-                ),
-                if_modified_since_ms: take_date(
-                    headers,
-                    &source("x-amz-copy-source-if-modified-since"),
-                ),
-                if_unmodified_since_ms: take_date(
-                    headers,
-                    &source("x-amz-copy-source-if-unmodified-since"),
-                ),
-            },
-            expires: take_text(headers, &EXPIRES),
-        }
+        let if_range = take_text(headers, &IF_RANGE).map(|text| IfRange::parse(&text));
+        let mut taker = Taker { headers: &mut *headers, unreadable: None };
+        let conditions = ReadConditions {
+            if_match: taker.tags(&IF_MATCH, Comparison::Strong),
+            if_none_match: taker.tags(&IF_NONE_MATCH, Comparison::Weak),
+            if_modified_since_ms: taker.date(&IF_MODIFIED_SINCE),
+            if_unmodified_since_ms: taker.date(&IF_UNMODIFIED_SINCE),
+        };
+        let source_conditions = ReadConditions {
+            if_match: taker.tags(&SOURCE_IF_MATCH, Comparison::Strong),
+            if_none_match: taker.tags(&SOURCE_IF_NONE_MATCH, Comparison::Weak),
+            if_modified_since_ms: taker.date(&SOURCE_IF_MODIFIED_SINCE),
+            if_unmodified_since_ms: taker.date(&SOURCE_IF_UNMODIFIED_SINCE),
+        };
+        let unreadable = taker.unreadable;
+        let expires = take_text(headers, &EXPIRES);
+        Self { range, if_range, conditions, source_conditions, expires, unreadable }
     }
 
     /// The conditions of a write. Dates are none that a write could keep.
     pub(crate) fn write_conditions(&self) -> S3Result<WriteConditions> {
+        self.check_readable()?;
         if self.conditions.if_modified_since_ms.is_some()
             || self.conditions.if_unmodified_since_ms.is_some()
         {
@@ -90,10 +86,23 @@ impl Lenient {
 
     /// For operations that keep no conditions: none may be given, for none may be ignored.
     pub(crate) fn refuse_conditions(&self) -> S3Result<()> {
+        self.check_readable()?;
         if self.conditions == ReadConditions::default() {
             return Ok(());
         }
         Err(s3_error!(NotImplemented, "This operation can't be made conditional"))
+    }
+
+    /// Refuses a condition that can't be read: carried out without it, a write would destroy what the
+    /// condition was to protect.
+    fn check_readable(&self) -> S3Result<()> {
+        match &self.unreadable {
+            None => Ok(()),
+            Some(name) => {
+                let wrong = sentences::UNREADABLE_CONDITION.about(name);
+                Err(wrong.with_detail("ArgumentName", name.as_str()).into())
+            }
+        }
     }
 }
 
@@ -138,31 +147,63 @@ fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn take_date(headers: &mut HeaderMap, name: &HeaderName) -> Option<u64> {
-    Timestamp::parse_header(&take_text(headers, name)?).map(Timestamp::unix_ms)
+/// Takes conditions out of headers, and notes the first one that is none.
+struct Taker<'a> {
+    headers: &'a mut HeaderMap,
+    unreadable: Option<HeaderName>,
 }
 
-/// All values of a header together are one list.
-fn take_tags(
-    headers: &mut HeaderMap,
-    name: &HeaderName,
-    comparison: Comparison,
-) -> Option<ETagCondition> {
-    if !headers.contains_key(name) {
-        return None;
+impl Taker<'_> {
+    fn note(&mut self, name: &HeaderName) {
+        self.unreadable.get_or_insert_with(|| name.clone());
     }
-    let values: Vec<HeaderValue> = headers.get_all(name).iter().cloned().collect();
-    headers.remove(name);
-    let mut tags = Vec::new();
-    for value in &values {
-        let text = String::from_utf8_lossy(value.as_bytes());
-        if text.trim() == "*" {
-            return Some(ETagCondition::Any);
+
+    fn date(&mut self, name: &HeaderName) -> Option<u64> {
+        if !self.headers.contains_key(name) {
+            return None;
         }
-        tags.extend(split_tags(&text, comparison));
+        let date = take_text(self.headers, name).and_then(|text| Timestamp::parse_header(&text));
+        if date.is_none() {
+            self.note(name);
+        }
+        date.map(Timestamp::unix_ms)
     }
-    let empty = values.iter().all(|value| value.as_bytes().trim_ascii().is_empty());
-    (!empty).then_some(ETagCondition::OneOf(tags))
+
+    /// All values of a header together are one list.
+    fn tags(&mut self, name: &HeaderName, comparison: Comparison) -> Option<ETagCondition> {
+        if !self.headers.contains_key(name) {
+            return None;
+        }
+        let values: Vec<HeaderValue> = self.headers.get_all(name).iter().cloned().collect();
+        self.headers.remove(name);
+        let texts: Vec<_> =
+            values.iter().map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+        if !is_list(&texts.join(",")) {
+            self.note(name);
+        }
+        let mut tags = Vec::new();
+        for text in &texts {
+            if text.trim() == "*" {
+                return Some(ETagCondition::Any);
+            }
+            tags.extend(split_tags(text, comparison));
+        }
+        let empty = texts.iter().all(|text| text.trim().is_empty());
+        (!empty).then_some(ETagCondition::OneOf(tags))
+    }
+}
+
+/// Whether a text is `*`, or a list of entity tags, bare ones included: something that holds of some
+/// objects and not of others.
+fn is_list(text: &str) -> bool {
+    let is_tag = |tag: &str| {
+        let tag = tag.trim();
+        let tag = tag.strip_prefix("W/").unwrap_or(tag);
+        let bare = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag);
+        let is_visible = bare.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
+        !bare.is_empty() && tag != "*" && is_visible
+    };
+    text.trim() == "*" || text.split(',').all(is_tag)
 }
 
 /// Entity tags without their quotes; clients send them bare, too.
@@ -262,6 +303,30 @@ mod tests {
         assert_eq!(lenient.conditions.if_modified_since_ms, Some(784_111_777_000));
         assert_eq!(lenient.conditions.if_unmodified_since_ms, None);
         assert_eq!(lenient.expires.as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn a_condition_that_can_not_be_read_stops_a_write() {
+        for name in ["if-match", "if-none-match", "x-amz-copy-source-if-match"] {
+            for wrong in
+                ["", " ", "*, *", "*,\"x\"", "\"x\", *", "\"\"", "\"x", "\"a\",", ",", "a b"]
+            {
+                let lenient = Lenient::take(&mut headers(&[(name, wrong)]));
+                let refused = lenient.write_conditions().unwrap_err();
+                assert_eq!(refused.code().as_str(), "InvalidArgument", "{name}: {wrong:?}");
+                assert!(lenient.refuse_conditions().is_err(), "{name}: {wrong:?}");
+            }
+            let twice = Lenient::take(&mut headers(&[(name, "*"), (name, "\"x\"")]));
+            assert!(twice.write_conditions().is_err(), "{name}");
+        }
+        for wrong in ["", "yesterday"] {
+            let lenient = Lenient::take(&mut headers(&[("if-unmodified-since", wrong)]));
+            assert!(lenient.write_conditions().is_err(), "{wrong:?}");
+        }
+        for right in ["*", "x", "\"x\"", "\"x\", y", "W/\"x\""] {
+            let lenient = Lenient::take(&mut headers(&[("if-match", right)]));
+            assert!(lenient.write_conditions().is_ok(), "{right:?}");
+        }
     }
 
     #[test]

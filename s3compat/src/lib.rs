@@ -11,6 +11,7 @@
 //! * `attributes`, `checksums`, `tags`: what objects say of themselves.
 //! * `encryption`: what a request says of keys, and what its reply says.
 //! * `consistency`: what a request asks of it, and what its reply rests on.
+//! * `sentences`: S3's errors, with their codes and words.
 //! * `sts`: roles taken on for a while, and the tokens of those who did.
 //! * `token`: continuation tokens that nobody else can make.
 //! * `events`, `logging`: what others are told of requests: what became of objects, and who asked for
@@ -34,6 +35,7 @@ mod lock;
 mod logging;
 mod missing;
 mod ops;
+mod sentences;
 mod service;
 mod sts;
 mod tags;
@@ -42,6 +44,7 @@ mod watch;
 
 pub use events::{ExpiryEvents, Outlet};
 pub use limits::Limited;
+pub use limits::proven::Proven;
 pub use logging::{AccessLog, BucketLogs, Delivery, DeliveryOptions};
 pub use service::{Peer, S3Service, Tls, TlsVersion};
 pub use sts::{IdentityProvider, SessionKey};
@@ -62,4 +65,18 @@ pub fn check_own_policy(text: &str) -> Result<(), String> {
 /// The reason, in a sentence.
 pub fn check_trust(text: &str) -> Result<(), String> {
     access::Trust::parse(text).map(drop).map_err(|error| error.to_string())
+}
+
+/// The ids of those whom a document of trust names, as a role keeps them beside it.
+///
+/// # Errors
+/// The reason, in a sentence: the document can't be taken, a name is nobody's, or no quorum answers.
+pub async fn bind_trust(store: &martlet_proxy::ObjectStore, text: &str) -> Result<String, String> {
+    let trust = access::Trust::parse(text).map_err(|error| error.to_string())?;
+    let bound = ops::bind(store, text.as_bytes(), trust.names()).await;
+    let bindings = bound.map_err(|unbound| match unbound {
+        ops::Unbound::Unknown => "it names somebody who isn't there".to_owned(),
+        ops::Unbound::Failed(error) => error.to_string(),
+    })?;
+    String::from_utf8(bindings.encode()).map_err(|error| error.to_string())
 }

@@ -8,6 +8,8 @@
 //!
 //! * [`meter`]: what an account or a key has used lately, against its rates.
 //! * [`body`]: bodies on their way in.
+//! * [`documents`]: the memory for bodies that are read whole.
+//! * [`proven`]: connections that have shown a key.
 //! * [`turns`]: the turns that there are, and the shares of those who have some.
 //!
 //! Rates hold at each proxy by itself: at three proxies a tenant may come to three times its rate.
@@ -20,14 +22,16 @@
 //!   only the body says who that is, that of those who don't say who they are.
 
 pub(crate) mod body;
+pub(crate) mod documents;
 pub(crate) mod meter;
+pub(crate) mod proven;
 pub(crate) mod turns;
 
 /// Why a request was turned away that was right in itself. It goes with the reply as an extension, for
 /// whoever counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limited {
-    /// All turns were taken.
+    /// All turns were taken, or all memory for documents.
     Overload,
     /// Its account has its share of the turns, and others need theirs.
     Share,

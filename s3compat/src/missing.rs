@@ -1,10 +1,10 @@
 //! What a "not found" is about: S3 names the bucket, the key or the upload in the error's document.
 
-use http::{HeaderValue, Response, StatusCode, Uri};
+use http::{Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use s3s::Body;
 
-use crate::door::DETAIL;
+use crate::door::{DETAIL, detail};
 
 /// Adds to a reply what the request for `uri`, `/bucket/key` with the operation's query, didn't find.
 pub(crate) fn name(uri: &Uri, response: &mut Response<Body>) {
@@ -12,14 +12,12 @@ pub(crate) fn name(uri: &Uri, response: &mut Response<Body>) {
         return;
     }
     let Some(document) = response.body().bytes() else { return };
-    let Some(detail) = detail(uri, &document) else { return };
-    // A key may hold what no header can: then its error does without.
-    if let Ok(detail) = HeaderValue::from_bytes(detail.as_bytes()) {
-        response.headers_mut().append(DETAIL, detail);
-    }
+    let Some((element, text)) = named(uri, &document) else { return };
+    response.headers_mut().append(DETAIL, detail(element, text));
 }
 
-fn detail(uri: &Uri, document: &[u8]) -> Option<String> {
+/// The element for what is missing, and its text.
+fn named(uri: &Uri, document: &[u8]) -> Option<(&'static str, String)> {
     let document = std::str::from_utf8(document).ok()?;
     let (_, rest) = document.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;
@@ -38,36 +36,36 @@ fn detail(uri: &Uri, document: &[u8]) -> Option<String> {
         _ => return None,
     };
     let text = percent_decode_str(encoded).decode_utf8().ok()?;
-    Some(format!("{element}={text}"))
+    Some((element, text.into_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn named(code: &str, uri: &'static str) -> Option<String> {
+    fn told(code: &str, uri: &'static str) -> Option<String> {
         let document = format!("<Error><Code>{code}</Code></Error>");
         let mut response = Response::new(Body::from(document));
         *response.status_mut() = StatusCode::NOT_FOUND;
         name(&Uri::from_static(uri), &mut response);
-        let detail = response.headers().get(DETAIL)?;
-        Some(String::from_utf8(detail.as_bytes().to_vec()).unwrap())
+        let (name, text) = crate::door::read_detail(response.headers().get(DETAIL)?)?;
+        Some(format!("{name}={text}"))
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn what_is_missing_is_told() {
         let uri = "/b/a%20b/%C3%BC=1?partNumber=1&uploadId=xyz";
-        assert_eq!(named("NoSuchBucket", uri).as_deref(), Some("BucketName=b"));
-        assert_eq!(named("NoSuchBucket", "/b?acl").as_deref(), Some("BucketName=b"));
-        assert_eq!(named("NoSuchKey", uri).as_deref(), Some("Key=a b/\u{fc}=1"));
-        assert_eq!(named("NoSuchUpload", uri).as_deref(), Some("UploadId=xyz"));
+        assert_eq!(told("NoSuchBucket", uri).as_deref(), Some("BucketName=b"));
+        assert_eq!(told("NoSuchBucket", "/b?acl").as_deref(), Some("BucketName=b"));
+        assert_eq!(told("NoSuchKey", uri).as_deref(), Some("Key=a b/\u{fc}=1"));
+        assert_eq!(told("NoSuchKey", "/b/a%0D%0A%25b").as_deref(), Some("Key=a\r\n%b"));
+        assert_eq!(told("NoSuchUpload", uri).as_deref(), Some("UploadId=xyz"));
     }
 
     #[test]
     fn what_can_not_be_named_is_not() {
-        assert_eq!(named("NoSuchTagSet", "/b/k"), None);
-        assert_eq!(named("NoSuchUpload", "/b/k"), None);
-        assert_eq!(named("NoSuchKey", "/b/a%0D%0Ab"), None);
-        assert_eq!(named("NoSuchKey", "/b/%ff"), None);
+        assert_eq!(told("NoSuchTagSet", "/b/k"), None);
+        assert_eq!(told("NoSuchUpload", "/b/k"), None);
+        assert_eq!(told("NoSuchKey", "/b/%ff"), None);
     }
 }

@@ -20,13 +20,14 @@ use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service as Routes, S3ServiceBuilder};
 
 use crate::auth::{Keys, UNNAMED_REGION};
+use crate::checksums::carried::{self, Carried};
 use crate::consistency;
 use crate::door::{Door, DoorConfig, GuardedBody};
 use crate::encryption::Encryption;
 use crate::errors::internal;
 use crate::lenient::Lenient;
 use crate::missing;
-use crate::ops::{BareTags, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules};
+use crate::ops::{BareTags, ByHead, ByPolicy, NoSecrets, Operations, ReplyStatus, SetRules};
 use crate::token::TokenKey;
 use crate::watch::{Hearers, Watch};
 
@@ -87,9 +88,11 @@ impl S3Service {
     ) -> Self {
         let region = config.auth.regions.first().map_or(UNNAMED_REGION, String::as_str);
         let cors = Arc::new(SetRules(store.clone()));
+        let judge = Arc::new(ByHead(store.clone()));
         let watch = Watch::new(store.clone(), region.into(), clock.clone());
         let inner = Inner::new(store, region, tokens, clock.clone());
-        Self { door: Door::new(config, clock, keys, Some(cors), inner), watch }
+        let door = Door::new(config, clock, keys, Some(cors), inner).judged_by(judge);
+        Self { door, watch }
     }
 
     /// The same, with others who are told of requests.
@@ -183,6 +186,9 @@ impl Inner {
         if let Some(BareTags) = response.extensions_mut().remove() {
             bare_tags(&mut response);
         }
+        if let Some(Carried) = response.extensions_mut().remove() {
+            rewrite(&mut response, carried::unload);
+        }
         if let Some(ReplyStatus(status)) = response.extensions_mut().remove() {
             *response.status_mut() = status;
         }
@@ -208,9 +214,14 @@ fn keep_carriage_returns(response: &mut Response<Body>) {
 
 /// Takes the quotes off the entity tag in a document.
 fn bare_tags(response: &mut Response<Body>) {
+    rewrite(response, |text| text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>"));
+}
+
+/// Puts another document in the place of the one that a reply has.
+fn rewrite(response: &mut Response<Body>, change: impl FnOnce(&str) -> String) {
     let Some(document) = response.body().bytes() else { return };
     let Ok(text) = std::str::from_utf8(&document) else { return };
-    let text = text.replace("<ETag>\"", "<ETag>").replace("\"</ETag>", "</ETag>");
+    let text = change(text);
     response.headers_mut().remove(CONTENT_LENGTH);
     *response.body_mut() = Body::from(Bytes::from(text));
 }

@@ -1,12 +1,11 @@
 //! Tags of objects and buckets: the header, the XML, and what both must keep to.
 
-use http::StatusCode;
 use martlet_protocol::limits::{BUCKET_TAGS_MAX, OBJECT_TAGS_MAX};
+use s3s::S3Result;
 use s3s::dto::Tag;
-use s3s::{S3Result, s3_error};
 
 use crate::auth::percent_decode;
-use crate::errors::custom;
+use crate::sentences;
 
 /// Characters of a tag's key.
 const KEY_CHARS_MAX: usize = 128;
@@ -26,11 +25,7 @@ pub(crate) fn from_header(header: &str) -> S3Result<Tags> {
         })
         .collect();
     let Some(tags) = tags.filter(|tags| are_distinct(tags)) else {
-        return Err(s3_error!(
-            InvalidArgument,
-            "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query \
-             parameters without tag name duplicates."
-        ));
+        return Err(sentences::TAGS_HEADER.argument("x-amz-tagging", header).into());
     };
     check(tags, OBJECT_TAGS_MAX)
 }
@@ -49,7 +44,7 @@ fn from_document(tags: Vec<Tag>, tags_max: usize) -> S3Result<Tags> {
     let pairs = tags.into_iter().map(|tag| Some((tag.key?, tag.value?)));
     match pairs.collect::<Option<Tags>>() {
         Some(tags) => check(tags, tags_max),
-        None => Err(s3_error!(MalformedXML, "A tag needs a key and a value")),
+        None => Err(sentences::MALFORMED_XML.error()),
     }
 }
 
@@ -75,26 +70,25 @@ fn decode(text: &str) -> Option<String> {
 
 fn check(tags: Tags, tags_max: usize) -> S3Result<Tags> {
     if tags.len() > tags_max && tags_max == BUCKET_TAGS_MAX {
-        let message = "Bucket tag count cannot be greater than 50";
-        return Err(custom("BadRequest", message, StatusCode::BAD_REQUEST));
+        return Err(sentences::TAGS_OF_BUCKET.error());
     }
     if tags.len() > tags_max {
-        return Err(s3_error!(InvalidTag, "There cannot be more tags than {tags_max}"));
+        return Err(sentences::TAGS_COUNT.about(tags_max).into());
     }
     for (key, value) in &tags {
         let key_chars = key.chars().count();
         if !(1..=KEY_CHARS_MAX).contains(&key_chars) || !key.chars().all(is_allowed) {
-            return Err(s3_error!(InvalidTag, "The TagKey you have provided is invalid"));
+            return Err(sentences::TAG_KEY.error());
         }
         if value.chars().count() > VALUE_CHARS_MAX || !value.chars().all(is_allowed) {
-            return Err(s3_error!(InvalidTag, "The TagValue you have provided is invalid"));
+            return Err(sentences::TAG_VALUE.error());
         }
         if key.starts_with("aws:") {
-            return Err(s3_error!(InvalidTag, "System tags cannot be added/updated by requester"));
+            return Err(sentences::TAG_OF_SYSTEM.error());
         }
     }
     if !are_distinct(&tags) {
-        return Err(s3_error!(InvalidTag, "Cannot provide multiple Tags with the same key"));
+        return Err(sentences::TAG_TWICE.error());
     }
     Ok(tags)
 }

@@ -25,9 +25,9 @@ impl std::fmt::Debug for TokenKey {
 }
 
 impl TokenKey {
-    /// A key derived from a secret of the cluster, which it doesn't give away.
-    pub fn derive(secret: &[u8]) -> Self {
-        Self(blake3::derive_key("martlet s3compat continuation tokens v1", secret))
+    /// A key derived from random bytes. A password won't do: whoever has a token could try guesses of it.
+    pub fn derive(random: &[u8; 32]) -> Self {
+        Self(blake3::derive_key("martlet s3compat continuation tokens v1", random))
     }
 
     /// A token for `position` in the listing named by `scope`.
@@ -72,14 +72,14 @@ mod tests {
     proptest! {
         #[test]
         fn a_token_opens_to_what_was_sealed(scope in ".*", position in ".*") {
-            let key = TokenKey::derive(b"secret");
+            let key = TokenKey::derive(&[1; 32]);
             let token = key.seal(&scope, &position);
             prop_assert_eq!(key.open(&scope, &token), Some(position));
         }
 
         #[test]
         fn a_changed_token_is_refused(position in ".{1,40}", at in any::<usize>(), flip in 1u8..) {
-            let key = TokenKey::derive(b"secret");
+            let key = TokenKey::derive(&[1; 32]);
             let mut bytes = URL_SAFE_NO_PAD.decode(key.seal("b", &position)).unwrap();
             let at = at % bytes.len();
             bytes[at] ^= flip;
@@ -88,16 +88,16 @@ mod tests {
 
         #[test]
         fn what_is_no_token_is_refused(text in ".*") {
-            prop_assert_eq!(TokenKey::derive(b"secret").open("b", &text), None);
+            prop_assert_eq!(TokenKey::derive(&[1; 32]).open("b", &text), None);
         }
     }
 
     #[test]
     fn a_token_is_good_for_its_listing_and_its_key_only() {
-        let key = TokenKey::derive(b"secret");
+        let key = TokenKey::derive(&[1; 32]);
         let token = key.seal("bucket", "key");
         assert_eq!(key.open("other", &token), None);
-        assert_eq!(TokenKey::derive(b"another").open("bucket", &token), None);
+        assert_eq!(TokenKey::derive(&[2; 32]).open("bucket", &token), None);
         // Scope and position don't run into each other.
         assert_eq!(key.open("bucke", &key.seal("bucket", "")), None);
     }

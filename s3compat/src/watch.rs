@@ -133,7 +133,7 @@ impl Watch {
             };
             tell(outlet.as_ref(), &about, bucket, &happened.0);
             for target in announced.iter().flat_map(|Announced(targets)| targets) {
-                outlet.offer(target, test_message(&about));
+                outlet.offer(target, about.bucket_owner, test_message(&about));
             }
         }
         self.log(&seen, bucket.as_deref(), &happened, response);

@@ -9,6 +9,7 @@
 //!
 //! * `policy`, `statement`: documents, read strictly; `json` refuses what is ambiguous.
 //! * `principal`, `action`, `template`, `condition`, `operator`, `key`: their parts.
+//! * `bindings`: the ids of those whom a document names, as they were when it was put.
 //! * `own`: policies that users, roles and sessions carry; `trust`: who may take on a role.
 //! * `glob`: texts with wildcards, without recursion.
 //! * `context`: what is known of a request, under the names that conditions ask for.
@@ -23,6 +24,7 @@
 mod acl;
 mod acl_use;
 mod action;
+mod bindings;
 mod condition;
 mod context;
 mod glob;
@@ -43,6 +45,7 @@ use std::borrow::Cow;
 pub(crate) use acl::{Acl, GRANTS_MAX, Grant, Grantee, Permission};
 pub(crate) use acl_use::AclUse;
 pub(crate) use action::{Action, Scope};
+pub(crate) use bindings::{Bindings, Member, NAMES_MAX, Name};
 pub(crate) use context::Context;
 pub(crate) use grants::Granted;
 pub(crate) use operations::{Case, actions};

@@ -6,11 +6,14 @@
 //! * What no statement speaks of is undecided; whoever asks must take that for a no, unless the
 //!   bucket is theirs.
 
+use std::collections::BTreeSet;
+
 use martlet_protocol::limits::POLICY_BYTES_MAX;
 
+use super::bindings::{Bindings, Name};
 use super::json::Json;
 use super::statement::{Effect, Reading, Statement};
-use super::{Malformed, Question};
+use super::{Action, Malformed, Question, Requester};
 
 /// The version that has variables.
 const VERSION_WITH_VARIABLES: &str = "2012-10-17";
@@ -91,6 +94,19 @@ impl Policy {
         Ok(Self { statements })
     }
 
+    /// The names that it means somebody by.
+    pub(crate) fn names(&self) -> BTreeSet<Name> {
+        self.statements.iter().flat_map(Statement::names).collect()
+    }
+
+    /// The same with its names bound to those who had them when it was put.
+    pub(crate) fn bound(mut self, bindings: Option<&Bindings>) -> Self {
+        if let Some(bindings) = bindings {
+            self.statements.iter_mut().for_each(|statement| statement.bind(bindings));
+        }
+        self
+    }
+
     /// What it says to a question.
     pub(crate) fn judge(&self, question: &Question<'_>) -> Verdict {
         let mut verdict = Verdict::Undecided;
@@ -106,6 +122,11 @@ impl Policy {
             }
         }
         verdict
+    }
+
+    /// Returns true when a statement allows an action to somebody in some cases.
+    pub(crate) fn may_allow(&self, requester: &Requester, action: Action) -> bool {
+        self.statements.iter().any(|statement| statement.may_allow(requester, action))
     }
 
     /// Whether it lets in whoever comes, as S3 sees it: an Allow for everyone that no condition

@@ -4,6 +4,8 @@
 //! so for those `alice`, `arn:aws:iam::alice:root`, `arn:aws:iam::alice:user/alice` and
 //! `arn:aws:iam:::user/alice` are all the same. A tenant's canonical id may stand wherever its name may, and
 //! as canonical user. Who names an account names all its users.
+//!
+//! Names are bound to ids when a document is put: whoever has a name later is not meant.
 
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use martlet_proxy::Role;
 
 use super::Malformed;
 use super::action::{Action, Scope};
+use super::bindings::{Bindings, Member, Name};
 use super::json::Json;
 use super::{Question, Verdict};
 use crate::auth::Who;
@@ -28,6 +31,40 @@ pub(crate) enum Requester {
 
 /// What policies call the service that delivers access logs.
 const LOG_DELIVERY: &str = "logging.s3.amazonaws.com";
+/// The end of the name of a service.
+const OF_SERVICES: &str = ".amazonaws.com";
+/// Services that policies of buckets are written for. Only one of them comes here; policies that name
+/// the others come with their buckets from elsewhere. S3 refuses names that no service has.
+const SERVICES: [&str; 28] = [
+    "athena",
+    "backup",
+    "batchoperations.s3",
+    "bedrock",
+    "cloudfront",
+    "cloudtrail",
+    "config",
+    "delivery.logs",
+    "ec2",
+    "events",
+    "firehose",
+    "glue",
+    "guardduty",
+    "inspector2",
+    "lambda",
+    "logdelivery.elasticloadbalancing",
+    "logging.s3",
+    "logs",
+    "macie",
+    "quicksight",
+    "redshift",
+    "s3",
+    "sagemaker",
+    "ses",
+    "sns",
+    "sqs",
+    "ssm",
+    "transfer",
+];
 
 impl Requester {
     /// The one user of the account `name`.
@@ -96,19 +133,42 @@ pub(super) struct Principals(Vec<Principal>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Principal {
     Everyone,
-    Account(String),
+    Account(Called),
+    /// The keys of an account itself.
+    Whole(Called),
     User {
-        account: String,
-        user: String,
+        account: Called,
+        user: Called,
     },
     /// All sessions of a role, or one.
     Role {
-        account: String,
-        role: String,
+        account: Called,
+        role: Called,
         session: Option<String>,
     },
     Canonical(String),
     Service(String),
+}
+
+/// A name, and the id of whom it meant when the document was put, if that was found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Called {
+    name: String,
+    id: Option<String>,
+}
+
+impl Called {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), id: None }
+    }
+
+    /// Returns true when it is an account's.
+    fn is_account_of(&self, who: &Who) -> bool {
+        match &self.id {
+            Some(id) => **id == *who.canonical_id,
+            None => *self.name == *who.account || *self.name == *who.canonical_id,
+        }
+    }
 }
 
 /// Characters of a name.
@@ -143,6 +203,16 @@ impl Principals {
         self.0.iter().any(|principal| principal.is(requester))
     }
 
+    /// The names that it means somebody by.
+    pub(super) fn names(&self) -> impl Iterator<Item = Name> + '_ {
+        self.0.iter().flat_map(Principal::names)
+    }
+
+    /// Binds its names to those who had them when the document was put.
+    pub(super) fn bind(&mut self, bindings: &Bindings) {
+        self.0.iter_mut().for_each(|principal| principal.bind(bindings));
+    }
+
     /// Nobody.
     pub(super) fn nobody() -> Self {
         Self(Vec::new())
@@ -150,8 +220,9 @@ impl Principals {
 
     /// Whether it names who asks by more than its account.
     pub(super) fn name_closely(&self, requester: &Requester) -> bool {
-        let is_close =
-            |it: &&Principal| matches!(it, Principal::User { .. } | Principal::Role { .. });
+        let is_close = |it: &&Principal| {
+            matches!(it, Principal::Whole(_) | Principal::User { .. } | Principal::Role { .. })
+        };
         self.0.iter().filter(is_close).any(|principal| principal.is(requester))
     }
 
@@ -170,25 +241,64 @@ impl Principal {
             return Self::parse_session(rest);
         }
         let Some(rest) = text.strip_prefix("arn:aws:iam::") else {
-            return is_name(text).then(|| Self::Account(text.to_owned()));
+            return is_name(text).then(|| Self::Account(Called::new(text)));
         };
         let (account, who) = rest.split_once(':')?;
         if who == "root" {
-            return is_name(account).then(|| Self::Account(account.to_owned()));
+            return is_name(account).then(|| Self::Account(Called::new(account)));
         }
         if let Some(role) = who.strip_prefix("role/") {
             return Self::role(account, role, None);
         }
         let user = who.strip_prefix("user/")?;
         let is_right = (account.is_empty() || is_name(account)) && user.split('/').all(is_name);
-        is_right.then(|| Self::User { account: account.to_owned(), user: user.to_owned() })
+        is_right.then(|| match account {
+            // A user of no account is the one that stands for a whole account.
+            "" => Self::Whole(Called::new(user)),
+            _ => Self::User { account: Called::new(account), user: Called::new(user) },
+        })
+    }
+
+    fn names(&self) -> Vec<Name> {
+        match self {
+            Self::Everyone | Self::Service(_) => Vec::new(),
+            // An id never means another; it needs no binding, but somebody who has it.
+            Self::Canonical(id) => vec![Name::account(id)],
+            Self::Account(account) | Self::Whole(account) => vec![Name::account(&account.name)],
+            Self::User { account, user: Called { name, .. } } => {
+                let account = &account.name;
+                vec![Name::account(account), Name::member(account, Member::User, name)]
+            }
+            Self::Role { account, role: Called { name, .. }, .. } => {
+                let account = &account.name;
+                vec![Name::account(account), Name::member(account, Member::Role, name)]
+            }
+        }
+    }
+
+    fn bind(&mut self, bindings: &Bindings) {
+        let [id, member] = {
+            let mut ids = self.names().into_iter().map(|name| bindings.id(&name));
+            [ids.next(), ids.next()]
+        };
+        match self {
+            Self::Everyone | Self::Canonical(_) | Self::Service(_) => {}
+            Self::Account(account) | Self::Whole(account) => account.id = id,
+            // The account's own name within is the account itself.
+            Self::User { account, .. } if member == id => {
+                *self = Self::Whole(Called { id, ..account.clone() });
+            }
+            Self::User { account, user: it } | Self::Role { account, role: it, .. } => {
+                (account.id, it.id) = (id, member);
+            }
+        }
     }
 
     fn role(account: &str, role: &str, session: Option<&str>) -> Option<Self> {
         let is_right = is_name(account) && is_name(role) && session.is_none_or(is_name);
         is_right.then(|| Self::Role {
-            account: account.to_owned(),
-            role: role.to_owned(),
+            account: Called::new(account),
+            role: Called::new(role),
             session: session.map(str::to_owned),
         })
     }
@@ -208,23 +318,31 @@ impl Principal {
                 return matches!(self, Self::Service(name) if name == LOG_DELIVERY);
             }
         };
-        let is_its = |named: &String| **named == *who.account || **named == *who.canonical_id;
         match self {
             Self::Everyone => true,
-            Self::Account(named) => is_its(named),
-            // A user of no account is the one that stands for a whole account.
-            Self::User { account, user } if account.is_empty() => who.is_account() && is_its(user),
-            Self::User { account, user } => {
-                is_its(account) && (**user == *who.user || who.is_account() && is_its(user))
-            }
+            Self::Account(account) => account.is_account_of(who),
+            Self::Whole(account) => who.is_account() && account.is_account_of(who),
+            Self::User { account, user } => account.is_account_of(who) && is_user(user, who),
             Self::Role { account, role, session } => who.session.as_ref().is_some_and(|it| {
-                is_its(account)
-                    && *it.role == **role
+                let is_role = match &role.id {
+                    Some(id) => **id == *it.role_id,
+                    None => *role.name == *it.role,
+                };
+                account.is_account_of(who)
+                    && is_role
                     && session.as_ref().is_none_or(|session| **session == *it.name)
             }),
             Self::Canonical(id) => **id == *who.canonical_id,
             Self::Service(_) => false,
         }
+    }
+}
+
+/// Returns true when this is the name of somebody within its account.
+fn is_user(user: &Called, who: &Who) -> bool {
+    match &user.id {
+        Some(id) => who.user_id.as_deref() == Some(id.as_str()),
+        None => *user.name == *who.user || who.is_account() && user.is_account_of(who),
     }
 }
 
@@ -255,8 +373,15 @@ fn role_allows(role: Role, action: Action) -> bool {
     }
 }
 
+/// Returns true when a service has this name, of one region or of all.
 fn is_service(text: &str) -> bool {
-    is_name(text) && text.contains(".amazonaws.com")
+    let Some(name) = text.strip_suffix(OF_SERVICES) else { return false };
+    let is_known = |name: &str| SERVICES.binary_search(&name).is_ok();
+    is_known(name)
+        || name.rsplit_once('.').is_some_and(|(name, region)| {
+            let is_region = region.contains('-') && is_name(region);
+            is_region && is_known(name)
+        })
 }
 
 fn is_name(text: &str) -> bool {
@@ -265,128 +390,4 @@ fn is_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Principals, Malformed> {
-        Principals::parse(&Json::parse(text).unwrap())
-    }
-
-    fn names(text: &str, name: &str) -> bool {
-        parse(text).unwrap().name(&Requester::named(name))
-    }
-
-    #[test]
-    fn everyone_is_everyone() {
-        for text in [r#""*""#, r#"{"AWS": "*"}"#, r#"{"AWS": ["alice", "*"]}"#] {
-            let everyone = parse(text).unwrap();
-            assert!(everyone.name(&Requester::Anonymous) && everyone.has_everyone(), "{text}");
-            assert!(names(text, "bob"), "{text}");
-        }
-    }
-
-    #[test]
-    fn an_account_has_many_names() {
-        for text in [
-            r#"{"AWS": "alice"}"#,
-            r#"{"AWS": "arn:aws:iam::alice:root"}"#,
-            r#"{"AWS": ["arn:aws:iam::alice:user/alice"]}"#,
-            r#"{"AWS": "arn:aws:iam:::user/alice"}"#,
-            r#"{"CanonicalUser": "alice"}"#,
-            r#"{"AWS": "x", "CanonicalUser": ["y", "alice"]}"#,
-        ] {
-            assert!(names(text, "alice") && !names(text, "bob"), "{text}");
-            let named = parse(text).unwrap();
-            assert!(!named.name(&Requester::Anonymous) && !named.has_everyone(), "{text}");
-        }
-        let carol =
-            Who { user: "carol".into(), canonical_id: "c0ffee".into(), ..Who::named("alice") };
-        let other = Requester::User(Arc::new(carol));
-        assert!(parse(r#"{"AWS": "arn:aws:iam::alice:root"}"#).unwrap().name(&other));
-        assert!(!parse(r#"{"AWS": "arn:aws:iam::alice:user/alice"}"#).unwrap().name(&other));
-        assert!(parse(r#"{"AWS": "arn:aws:iam::alice:user/carol"}"#).unwrap().name(&other));
-        assert_eq!(other.arn().unwrap(), "arn:aws:iam::alice:user/carol");
-        for (text, is_named) in [
-            (r#"{"AWS": "c0ffee"}"#, true),
-            (r#"{"AWS": "arn:aws:iam::c0ffee:user/carol"}"#, true),
-            (r#"{"CanonicalUser": "c0ffee"}"#, true),
-            (r#"{"CanonicalUser": "alice"}"#, false),
-            (r#"{"AWS": "arn:aws:iam:::user/c0ffee"}"#, false),
-            (r#"{"AWS": "arn:aws:iam:::user/carol"}"#, false),
-        ] {
-            assert_eq!(parse(text).unwrap().name(&other), is_named, "{text}");
-        }
-        let account = Who { canonical_id: "c0ffee".into(), ..Who::named("alice") };
-        let account = Requester::User(Arc::new(account));
-        for text in [
-            r#"{"AWS": "arn:aws:iam:::user/c0ffee"}"#,
-            r#"{"AWS": "arn:aws:iam::alice:user/c0ffee"}"#,
-            r#"{"AWS": "arn:aws:iam:::user/alice"}"#,
-        ] {
-            assert!(parse(text).unwrap().name(&account), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_service_that_delivers_logs_is_named_or_not_meant() {
-        let means = |text: &str| parse(text).unwrap().name(&Requester::LogDelivery);
-        assert!(means(r#"{"Service": "logging.s3.amazonaws.com"}"#));
-        assert!(means(r#"{"Service": ["x.amazonaws.com", "logging.s3.amazonaws.com"]}"#));
-        assert!(!means(r#"{"Service": "logging.s3.amazonaws.comx"}"#));
-        assert!(!means(r#""*""#) && !means(r#"{"AWS": "*"}"#));
-        assert!(!names(r#"{"Service": "logging.s3.amazonaws.com"}"#, "alice"));
-    }
-
-    #[test]
-    fn roles_leave_what_their_names_say() {
-        let allows = |role, action| role_allows(role, action);
-        for action in Action::ALL {
-            assert!(allows(Role::Admin, *action));
-            assert!(!allows(Role::ReadOnly, *action) || allows(Role::ReadWrite, *action));
-        }
-        for action in [Action::GetObject, Action::ListBucket, Action::ListAllMyBuckets] {
-            assert!(allows(Role::ReadOnly, action), "{action:?}");
-        }
-        for action in [Action::PutObject, Action::DeleteObject, Action::PutObjectTagging] {
-            assert!(
-                !allows(Role::ReadOnly, action) && allows(Role::ReadWrite, action),
-                "{action:?}"
-            );
-        }
-        for action in [
-            Action::CreateBucket,
-            Action::DeleteBucket,
-            Action::PutBucketPolicy,
-            Action::PutObjectAcl,
-            Action::BypassGovernanceRetention,
-        ] {
-            assert!(!allows(Role::ReadWrite, action), "{action:?}");
-        }
-    }
-
-    #[test]
-    fn what_names_nobody_is_refused() {
-        for text in [
-            r#""alice""#,
-            "{}",
-            "[]",
-            "null",
-            r#"{"AWS": []}"#,
-            r#"{"AWS": ""}"#,
-            r#"{"AWS": {"a": 1}}"#,
-            r#"{"AWS": "arn:aws:iam::alice:user/*"}"#,
-            r#"{"AWS": "arn:aws:iam::*:root"}"#,
-            r#"{"AWS": "arn:aws:iam::alice:role/*"}"#,
-            r#"{"AWS": "arn:aws:sts::alice:assumed-role/r"}"#,
-            r#"{"AWS": "arn:aws:s3:::bucket"}"#,
-            r#"{"AWS": "a*"}"#,
-            r#"{"Service": "*"}"#,
-            r#"{"Service": "logging"}"#,
-            r#"{"Federated": "x"}"#,
-            r#"{"CanonicalUser": "*"}"#,
-        ] {
-            let error = parse(text).unwrap_err().to_string();
-            assert_eq!(error, "Invalid principal in policy", "{text}");
-        }
-    }
-}
+mod tests;

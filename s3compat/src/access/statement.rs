@@ -1,12 +1,15 @@
 //! Statements: who may, or may not, do what to which, and when.
 
+use std::collections::BTreeSet;
+
 use super::action::{Action, Actions, Scope};
+use super::bindings::{Bindings, Name};
 use super::condition::Condition;
 use super::glob::{atoms, goes_beyond, matches_text};
 use super::json::Json;
 use super::principal::Principals;
 use super::template::Template;
-use super::{Malformed, Question};
+use super::{Malformed, Question, Requester};
 
 /// What a resource's name begins with.
 const ARN: &str = "arn:aws:s3:::";
@@ -96,6 +99,18 @@ impl Statement {
         Ok(Self { sid, effect, principals, actions, resources, conditions })
     }
 
+    /// The names that it means somebody by.
+    pub(super) fn names(&self) -> BTreeSet<Name> {
+        let (Named::Only(named) | Named::AllBut(named)) = &self.principals;
+        named.names().collect()
+    }
+
+    /// Binds its names to those who had them when the policy was put.
+    pub(super) fn bind(&mut self, bindings: &Bindings) {
+        let (Named::Only(named) | Named::AllBut(named)) = &mut self.principals;
+        named.bind(bindings);
+    }
+
     /// Whether it is about what is asked.
     pub(super) fn is_about(&self, question: &Question<'_>) -> bool {
         let is_allowing = self.effect == Effect::Allow;
@@ -106,6 +121,13 @@ impl Statement {
                 .resources
                 .has(|named| named.iter().any(|template| template.matches(&arn, question.context)))
             && self.conditions.iter().all(|one| one.holds(question.context, is_allowing))
+    }
+
+    /// Returns true when it allows an action to somebody in some cases.
+    pub(super) fn may_allow(&self, requester: &Requester, action: Action) -> bool {
+        self.effect == Effect::Allow
+            && self.principals.has(|named| named.name(requester))
+            && self.has_action(action)
     }
 
     /// Whether it is about an action. A statement that lets objects be written, and says which

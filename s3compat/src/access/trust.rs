@@ -6,6 +6,9 @@
 //!   everyone: a role must not be a way round a ceiling. It is let in by its own name.
 //! * A statement about one provider's tokens lets no other provider's in.
 
+use std::collections::BTreeSet;
+
+use super::bindings::{Bindings, Name};
 use super::condition::Condition;
 use super::glob::{Atom, atoms, matches};
 use super::json::Json;
@@ -94,6 +97,25 @@ impl Trust {
         let statements =
             statements.ok_or_else(|| Malformed::new("Missing required field Statement"))?;
         statements.iter().map(Statement::parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The names that it means somebody by.
+    pub(crate) fn names(&self) -> BTreeSet<Name> {
+        let named = self.0.iter().filter_map(|one| match &one.whom {
+            Whom::Principals(principals) => Some(principals),
+            Whom::Provider(_) => None,
+        });
+        named.flat_map(Principals::names).collect()
+    }
+
+    /// The same with its names bound to those who had them when it was put.
+    pub(crate) fn bound(mut self, bindings: Option<&Bindings>) -> Self {
+        for statement in &mut self.0 {
+            if let (Whom::Principals(named), Some(bindings)) = (&mut statement.whom, bindings) {
+                named.bind(bindings);
+            }
+        }
+        self
     }
 
     /// Whether it lets somebody take on the role.

@@ -29,13 +29,13 @@ pub const UNNAMED_REGION: &str = "us-east-1";
 pub struct AuthConfig {
     /// Regions that a signature may name; the first is the one that errors speak of.
     pub regions: Vec<String>,
-    /// Whether SigV2 is honoured.
+    /// True when SigV2 is honoured, in headers, links and forms. It covers little of a request.
     pub allow_v2: bool,
 }
 
 impl Default for AuthConfig {
     fn default() -> Self {
-        Self { regions: vec![UNNAMED_REGION.to_owned()], allow_v2: true }
+        Self { regions: vec![UNNAMED_REGION.to_owned()], allow_v2: false }
     }
 }
 
@@ -261,6 +261,9 @@ impl Authenticator {
         if let Some(who) = authenticated.identity.who() {
             who.check_source(caller.peer)?;
         }
+        if matches!(authenticated.mechanism, Mechanism::HeaderV2 | Mechanism::QueryV2) {
+            check_covered(head.headers)?;
+        }
         Ok(authenticated)
     }
 
@@ -290,24 +293,36 @@ impl Authenticator {
             return Err(Refusal::invalid_token());
         }
         match authorization {
-            Some(authorization) if self.config.allow_v2 && v2::claim(authorization).is_some() => {
+            Some(authorization) if v2::claim(authorization).is_some() => {
+                self.check_v2()?;
                 v2::by_header(head, authorization, &site)
             }
             Some(authorization) => v4::by_header(head, authorization, &site),
             None if v4_query => v4::by_query(head, &site),
-            None if v2_query && self.config.allow_v2 => v2::by_query(head, &site),
-            None if v2_query => Err(Refusal::new(
-                Code::InvalidRequest,
-                "The authorization mechanism you have provided is not supported. Please use \
-                 AWS4-HMAC-SHA256.",
-            )),
+            None if v2_query => {
+                self.check_v2()?;
+                v2::by_query(head, &site)
+            }
             None => anonymous(head),
         }
     }
+
+    /// Refuses signatures of Version 2 unless the configuration allows them.
+    fn check_v2(&self) -> Result<(), Refusal> {
+        if self.config.allow_v2 { Ok(()) } else { Err(Refusal::unsupported_mechanism()) }
+    }
+}
+
+/// Refuses headers of this store beside a signature of Version 2, which covers only S3's own.
+fn check_covered(headers: &HeaderMap) -> Result<(), Refusal> {
+    let names = headers.keys().map(http::HeaderName::as_str);
+    let stray: Vec<&str> = names.filter(|name| name.starts_with("x-martlet-")).collect();
+    if stray.is_empty() { Ok(()) } else { Err(v4::not_signed(&stray)) }
 }
 
 fn anonymous(head: &Head<'_>) -> Result<Authenticated, Refusal> {
-    let announced = head.header("x-amz-content-sha256")?.map(Announced::parse).transpose()?;
+    let announced = head.header("x-amz-content-sha256")?;
+    let announced = announced.map(|text| Announced::of(head.method, text)).transpose()?;
     Ok(Authenticated {
         identity: Identity::Anonymous,
         payload: announced.unwrap_or(Announced::Unsigned).without_signer()?,

@@ -50,11 +50,7 @@ impl Authenticator {
             None if is_v4 || is_v2 => Err(missing("Policy")),
             None => Ok(Identity::Anonymous),
             Some(policy) if is_v4 => self.form_v4(policy, field, caller),
-            Some(_) if !self.config.allow_v2 => Err(Refusal::new(
-                Code::InvalidRequest,
-                "The authorization mechanism you have provided is not supported. Please use \
-                 AWS4-HMAC-SHA256.",
-            )),
+            Some(_) if !self.config.allow_v2 => Err(Refusal::unsupported_mechanism()),
             Some(policy) => self.form_v2(policy, field, caller),
         }
     }

@@ -1,6 +1,9 @@
 //! What `x-amz-content-sha256` says of the body.
 
+use http::Method;
+
 use crate::decode::ChunkSigner;
+use crate::sentences;
 
 use super::refusal::{Code, Refusal};
 
@@ -49,6 +52,14 @@ impl Announced {
         }
     }
 
+    /// What a request of this method says of its body. What reads has none, and may say anything.
+    pub(super) fn of(method: &Method, text: &str) -> Result<Self, Refusal> {
+        match Self::parse(text) {
+            Err(_) if *method == Method::GET || *method == Method::HEAD => Ok(Self::Unsigned),
+            announced => announced,
+        }
+    }
+
     /// The payload, where a signer is at hand for those who sign.
     pub(super) fn with_signer(self, signer: impl FnOnce() -> ChunkSigner) -> Payload {
         match self {
@@ -77,14 +88,7 @@ impl Announced {
 }
 
 fn unknown(text: &str) -> Refusal {
-    Refusal::new(
-        Code::InvalidArgument,
-        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, \
-         STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-UNSIGNED-PAYLOAD-TRAILER, or a \
-         valid sha256 value",
-    )
-    .with_detail("ArgumentName", "x-amz-content-sha256")
-    .with_detail("ArgumentValue", text)
+    sentences::CONTENT_SHA256_VALUE.argument("x-amz-content-sha256", text)
 }
 
 #[cfg(test)]
@@ -100,6 +104,15 @@ mod tests {
         }
         let ecdsa = Announced::parse("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD");
         assert_eq!(ecdsa.unwrap_err().code, Code::NotImplemented);
+    }
+
+    #[test]
+    fn what_reads_may_say_anything_of_its_body() {
+        for method in [Method::GET, Method::HEAD] {
+            assert_eq!(Announced::of(&method, "nonsense"), Ok(Announced::Unsigned));
+        }
+        assert!(Announced::of(&Method::PUT, "nonsense").is_err());
+        assert!(Announced::of(&Method::DELETE, "nonsense").is_err());
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::door::{DETAIL, detail};
 
 /// The S3 error codes that are raised in front of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +17,9 @@ pub enum Code {
     AuthorizationQueryParametersError,
     BadDigest,
     BadRequest,
+    BucketAlreadyExists,
+    BucketNotEmpty,
+    ConditionalRequestConflict,
     EntityTooLarge,
     EntityTooSmall,
     ExpiredToken,
@@ -24,8 +30,13 @@ pub enum Code {
     InvalidBucketName,
     InvalidChunkSize,
     InvalidDigest,
+    InvalidPart,
+    InvalidPartNumber,
+    InvalidPartOrder,
     InvalidPolicyDocument,
+    InvalidRange,
     InvalidRequest,
+    InvalidTag,
     InvalidToken,
     InvalidUri,
     KeyTooLong,
@@ -37,6 +48,12 @@ pub enum Code {
     MethodNotAllowed,
     MissingContentLength,
     NoSuchBucket,
+    NoSuchCorsConfiguration,
+    NoSuchKey,
+    NoSuchLifecycleConfiguration,
+    NoSuchTagSet,
+    NoSuchUpload,
+    NoSuchVersion,
     NotImplemented,
     PreconditionFailed,
     RequestHeaderSectionTooLarge,
@@ -58,6 +75,9 @@ impl Code {
             Self::AuthorizationQueryParametersError => "AuthorizationQueryParametersError",
             Self::BadDigest => "BadDigest",
             Self::BadRequest => "BadRequest",
+            Self::BucketAlreadyExists => "BucketAlreadyExists",
+            Self::BucketNotEmpty => "BucketNotEmpty",
+            Self::ConditionalRequestConflict => "ConditionalRequestConflict",
             Self::EntityTooLarge => "EntityTooLarge",
             Self::EntityTooSmall => "EntityTooSmall",
             Self::ExpiredToken => "ExpiredToken",
@@ -68,8 +88,13 @@ impl Code {
             Self::InvalidBucketName => "InvalidBucketName",
             Self::InvalidChunkSize => "InvalidChunkSizeError",
             Self::InvalidDigest => "InvalidDigest",
+            Self::InvalidPart => "InvalidPart",
+            Self::InvalidPartNumber => "InvalidPartNumber",
+            Self::InvalidPartOrder => "InvalidPartOrder",
             Self::InvalidPolicyDocument => "InvalidPolicyDocument",
+            Self::InvalidRange => "InvalidRange",
             Self::InvalidRequest => "InvalidRequest",
+            Self::InvalidTag => "InvalidTag",
             Self::InvalidToken => "InvalidToken",
             Self::InvalidUri => "InvalidURI",
             Self::KeyTooLong => "KeyTooLongError",
@@ -81,6 +106,12 @@ impl Code {
             Self::MethodNotAllowed => "MethodNotAllowed",
             Self::MissingContentLength => "MissingContentLength",
             Self::NoSuchBucket => "NoSuchBucket",
+            Self::NoSuchCorsConfiguration => "NoSuchCORSConfiguration",
+            Self::NoSuchKey => "NoSuchKey",
+            Self::NoSuchLifecycleConfiguration => "NoSuchLifecycleConfiguration",
+            Self::NoSuchTagSet => "NoSuchTagSet",
+            Self::NoSuchUpload => "NoSuchUpload",
+            Self::NoSuchVersion => "NoSuchVersion",
             Self::NotImplemented => "NotImplemented",
             Self::PreconditionFailed => "PreconditionFailed",
             Self::RequestHeaderSectionTooLarge => "RequestHeaderSectionTooLarge",
@@ -101,7 +132,17 @@ impl Code {
             | Self::InvalidAccessKeyId
             | Self::RequestTimeTooSkewed
             | Self::SignatureDoesNotMatch => StatusCode::FORBIDDEN,
-            Self::NoSuchBucket => StatusCode::NOT_FOUND,
+            Self::NoSuchBucket
+            | Self::NoSuchCorsConfiguration
+            | Self::NoSuchKey
+            | Self::NoSuchLifecycleConfiguration
+            | Self::NoSuchTagSet
+            | Self::NoSuchUpload
+            | Self::NoSuchVersion => StatusCode::NOT_FOUND,
+            Self::BucketAlreadyExists | Self::BucketNotEmpty | Self::ConditionalRequestConflict => {
+                StatusCode::CONFLICT
+            }
+            Self::InvalidPartNumber | Self::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::MissingContentLength => StatusCode::LENGTH_REQUIRED,
             Self::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
@@ -154,6 +195,13 @@ impl Refusal {
         Self::new(Code::InvalidToken, message)
     }
 
+    /// A signature of a version that is unknown, or turned off.
+    pub(crate) fn unsupported_mechanism() -> Self {
+        let message = "The authorization mechanism you have provided is not supported. Please use \
+                       AWS4-HMAC-SHA256.";
+        Self::new(Code::InvalidRequest, message)
+    }
+
     /// Nobody can say at the moment.
     pub(crate) fn try_again() -> Self {
         Self::new(Code::ServiceUnavailable, "Please try again in a moment.")
@@ -177,6 +225,15 @@ impl From<Refusal> for s3s::S3Error {
             .unwrap_or_else(|| s3s::S3ErrorCode::Custom(name.into()));
         let mut error = Self::with_message(code, refusal.message);
         error.set_status_code(refusal.code.status());
+        if !refusal.details.is_empty() {
+            // s3s sends an error's own headers instead of those it would have made.
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+            for (name, text) in refusal.details {
+                headers.append(DETAIL, detail(name, text));
+            }
+            error.set_headers(headers);
+        }
         error
     }
 }

@@ -17,9 +17,18 @@ struct Server {
 
 impl Server {
     fn at(now_ms: u64) -> Self {
+        Self::of(AuthConfig::default(), now_ms)
+    }
+
+    /// One that honours Signature Version 2, for requests of the bucket `johnsmith`.
+    fn with_v2(now_ms: u64) -> Self {
+        let config = AuthConfig { allow_v2: true, ..AuthConfig::default() };
+        Self { host_bucket: Some("johnsmith"), ..Self::of(config, now_ms) }
+    }
+
+    fn of(config: AuthConfig, now_ms: u64) -> Self {
         let clock = Arc::new(ManualClock::at(now_ms));
-        let authenticator = Authenticator::new(AuthConfig::default(), clock, keys());
-        Self { authenticator, host_bucket: None }
+        Self { authenticator: Authenticator::new(config, clock, keys()), host_bucket: None }
     }
 
     fn check(&self, request: &Request<()>) -> Result<Authenticated, Refusal> {
@@ -247,7 +256,7 @@ fn with(headers: &[(&'static str, &str)]) -> Request<()> {
 
 #[test]
 fn malformed_authorizations_have_their_codes() {
-    let server = Server::at(NOW_MS);
+    let server = Server::with_v2(NOW_MS);
     let fields = "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,";
     let rest = "SignedHeaders=host;x-amz-content-sha256;x-amz-date,Signature=00";
     let full = format!("AWS4-HMAC-SHA256 {fields}{rest}");
@@ -320,9 +329,9 @@ const V2_LINK: &str = "/photos/puppy.jpg?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE\
     &Signature=NpgCjnDzrM%2BWFzoENXmpNDUsSn8%3D&Expires=1175139620";
 
 #[test]
-fn the_published_v2_link_holds_unless_it_is_turned_off() {
+fn the_published_v2_link_holds_where_version_2_is_turned_on() {
     let now_ms = 1_175_139_000_000;
-    let mut server = Server { host_bucket: Some("johnsmith"), ..Server::at(now_ms) };
+    let server = Server::with_v2(now_ms);
     let link =
         || Request::get(V2_LINK).header("host", "johnsmith.s3.amazonaws.com").body(()).unwrap();
     assert_eq!(server.check(&link()).unwrap().identity, Identity::known("root"));
@@ -332,20 +341,43 @@ fn the_published_v2_link_holds_unless_it_is_turned_off() {
     let mut other = link();
     *other.uri_mut() = format!("{V2_LINK}&acl").parse().unwrap();
     assert_eq!(server.code(&other), Some(Code::SignatureDoesNotMatch));
-    let late = Server { host_bucket: Some("johnsmith"), ..Server::at(now_ms + 3_600_000) };
+    let late = Server::with_v2(now_ms + 3_600_000);
     assert_eq!(late.code(&link()), Some(Code::AccessDenied));
-    server.authenticator = Authenticator::new(
-        AuthConfig { allow_v2: false, ..AuthConfig::default() },
-        Arc::new(ManualClock::at(now_ms)),
-        keys(),
+    let usual = Server { host_bucket: Some("johnsmith"), ..Server::at(now_ms) };
+    let refusal = usual.check(&link()).unwrap_err();
+    assert_eq!((refusal.code, &*refusal.message), (Code::InvalidRequest, UNSUPPORTED));
+}
+
+const UNSUPPORTED: &str =
+    "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
+
+/// Values are signed decoded, so that the two requests have the same text to sign.
+#[test]
+fn a_v2_signature_does_not_stand_for_two_requests() {
+    let server = Server::with_v2(NOW_MS);
+    let expires = NOW_MS / 1000 + 300;
+    let path = "/photos/puppy.jpg";
+    let text = format!(
+        "GET\n\n\n{expires}\n/johnsmith{path}?response-content-type=text/plain&versionId=OLD"
     );
-    assert_eq!(server.code(&link()), Some(Code::InvalidRequest));
+    let signature = v2::sign(keys().lookup(ACCESS_KEY).unwrap().secret(), &text);
+    let signature = signature.replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    let link = |query: &str| {
+        let uri = format!(
+            "{path}?{query}&AWSAccessKeyId={ACCESS_KEY}&Signature={signature}&Expires={expires}"
+        );
+        Request::get(uri).header("host", "johnsmith.s3.amazonaws.com").body(()).unwrap()
+    };
+    let asked = link("response-content-type=text%2Fplain&versionId=OLD");
+    assert_eq!(server.code(&asked), None);
+    let other = link("response-content-type=text%2Fplain%26versionId%3DOLD");
+    assert_eq!(server.code(&other), Some(Code::SignatureDoesNotMatch));
 }
 
 /// The header examples of the Signature Version 2 documentation.
 #[test]
 fn the_published_v2_headers_hold_for_what_they_were_made_for() {
-    let server = Server { host_bucket: Some("johnsmith"), ..Server::at(1_175_024_202_000) };
+    let server = Server::with_v2(1_175_024_202_000);
     let signed = |method: &str, path: &str, date: &str, signature: &str| {
         let authorization = format!("AWS AKIAIOSFODNN7EXAMPLE:{signature}");
         let request = Request::builder().method(method).uri(path);
@@ -370,8 +402,11 @@ fn the_published_v2_headers_hold_for_what_they_were_made_for() {
     let mut undated = read();
     undated.headers_mut().remove("date");
     assert_eq!(server.code(&undated), Some(Code::AccessDenied));
-    let late = Server { host_bucket: Some("johnsmith"), ..Server::at(1_175_028_202_000) };
+    let late = Server::with_v2(1_175_028_202_000);
     assert_eq!(late.code(&read()), Some(Code::RequestTimeTooSkewed));
+    let usual = Server { host_bucket: Some("johnsmith"), ..Server::at(1_175_024_202_000) };
+    let refusal = usual.check(&read()).unwrap_err();
+    assert_eq!((refusal.code, &*refusal.message), (Code::InvalidRequest, UNSUPPORTED));
 }
 
 #[test]

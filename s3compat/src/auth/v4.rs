@@ -12,6 +12,7 @@ use super::payload::{Announced, UNSIGNED_PAYLOAD};
 use super::refusal::{Code, Refusal};
 use super::scope::{Place, Scope};
 use crate::decode::ChunkSigner;
+use crate::sentences;
 
 pub(super) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// How far the clocks of client and server may differ.
@@ -141,7 +142,7 @@ impl<'a> Claim<'a> {
         mechanism: Mechanism,
     ) -> Result<Authenticated, Refusal> {
         self.check_signed_headers(head)?;
-        let announced = Announced::parse(self.payload)?;
+        let announced = Announced::of(head.method, self.payload)?;
         // What is meant for elsewhere is told so, whoever signed it.
         self.scope.check(self.time, (site.service, site.regions), self.place)?;
         let credential = site.credential(self.scope.access_key)?;
@@ -164,7 +165,7 @@ impl<'a> Claim<'a> {
         }
         for (name, value) in head.headers {
             let name = name.as_str();
-            if !name.starts_with("x-amz-") || UNSIGNED_ALLOWED.contains(&name) || is_signed(name) {
+            if !must_be_signed(name) || is_signed(name) {
                 continue;
             }
             let is_in_query = self.place == Place::Query && head.is_hoisted(name, value);
@@ -172,12 +173,7 @@ impl<'a> Claim<'a> {
                 unsigned.push(name);
             }
         }
-        if unsigned.is_empty() {
-            return Ok(());
-        }
-        let message = "There were headers present in the request which were not signed";
-        let names = unsigned.join(", ");
-        Err(Refusal::new(Code::AccessDenied, message).with_detail("HeadersNotSigned", names))
+        if unsigned.is_empty() { Ok(()) } else { Err(not_signed(&unsigned)) }
     }
 
     /// A signature is over the path encoded by S3's rule. Clients that encode it otherwise sign it
@@ -207,20 +203,28 @@ impl<'a> Claim<'a> {
     }
 }
 
+/// Returns true when a header decides what is done: S3's own, and those of this store.
+pub(super) fn must_be_signed(name: &str) -> bool {
+    let is_ours = name.starts_with("x-amz-") || name.starts_with("x-martlet-");
+    is_ours && !UNSIGNED_ALLOWED.contains(&name)
+}
+
+pub(super) fn not_signed(names: &[&str]) -> Refusal {
+    let message = "There were headers present in the request which were not signed";
+    Refusal::new(Code::AccessDenied, message).with_detail("HeadersNotSigned", names.join(", "))
+}
+
 /// Compares in a time that does not depend on where they differ.
 pub(super) fn is_equal(expected: &str, given: &str) -> bool {
     expected.as_bytes().ct_eq(given.as_bytes()).into()
 }
 
 pub(super) fn mismatch(access_key: &str, signature: &str, string_to_sign: &str) -> Refusal {
-    Refusal::new(
-        Code::SignatureDoesNotMatch,
-        "The request signature we calculated does not match the signature you provided. Check \
-         your key and signing method.",
-    )
-    .with_detail("AWSAccessKeyId", access_key)
-    .with_detail("StringToSign", string_to_sign)
-    .with_detail("SignatureProvided", signature)
+    sentences::SIGNATURE
+        .refusal()
+        .with_detail("AWSAccessKeyId", access_key)
+        .with_detail("StringToSign", string_to_sign)
+        .with_detail("SignatureProvided", signature)
 }
 
 pub(crate) fn unknown_key(access_key: &str) -> Refusal {
@@ -234,11 +238,7 @@ pub(crate) fn unknown_key(access_key: &str) -> Refusal {
 fn unsupported(authorization: &str) -> Refusal {
     let is_known = super::v2::claim(authorization).is_some() || authorization.starts_with("AWS4-");
     if is_known {
-        return Refusal::new(
-            Code::InvalidRequest,
-            "The authorization mechanism you have provided is not supported. Please use \
-             AWS4-HMAC-SHA256.",
-        );
+        return Refusal::unsupported_mechanism();
     }
     Refusal::new(Code::InvalidArgument, "Unsupported Authorization Type")
         .with_detail("ArgumentName", "Authorization")

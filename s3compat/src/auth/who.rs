@@ -17,6 +17,8 @@ pub struct Who {
     pub account: Box<str>,
     /// The user within it; the account's own name for the account itself.
     pub user: Box<str>,
+    /// The id that the user was given when it was made; the account itself and sessions have none.
+    pub(crate) user_id: Option<Box<str>>,
     /// What the account's buckets say of their owner.
     pub canonical_id: Box<str>,
     /// What S3 calls it beside its id.
@@ -38,6 +40,8 @@ pub struct Who {
 pub(crate) struct SessionOf {
     /// The role's name.
     pub(crate) role: Box<str>,
+    /// The id that the role was given when it was made.
+    pub(crate) role_id: Box<str>,
     /// The name of the session.
     pub(crate) name: Box<str>,
     /// What it is limited to besides.
@@ -50,6 +54,7 @@ impl Who {
         Self {
             account: name.into(),
             user: name.into(),
+            user_id: None,
             canonical_id: name.into(),
             display_name: name.into(),
             role: Role::Admin,
@@ -66,6 +71,7 @@ impl Who {
         Self {
             account: tenant.name.as_str().into(),
             user: user.as_ref().map_or(&tenant.name, |user| &user.name).as_str().into(),
+            user_id: user.as_ref().map(|user| user.id.as_str().into()),
             canonical_id: tenant.canonical_id.as_str().into(),
             display_name: tenant.display_name.as_str().into(),
             role: user.as_ref().map_or(Role::Admin, |user| user.role),

@@ -5,16 +5,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::chunked::ChunkDecoder;
 use super::error::BodyError;
 use super::facts::BodyFacts;
+use crate::limits::documents::Share;
+
+/// Shorter pieces are copied: they may be all that is used of a buffer as long as this.
+const PIECE_BYTES_MIN: usize = 8 * 1024;
 
 /// How a body is framed, and what says whether it is whole.
 #[derive(Debug)]
@@ -32,8 +36,19 @@ pub(crate) enum Framing {
 pub(crate) struct BodyPlan {
     pub(crate) framing: Framing,
     pub(crate) facts: Arc<BodyFacts>,
-    /// How long the client may be silent.
+    pub(crate) patience: Patience,
+}
+
+/// How long a client is waited for within a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// How long it may be silent; zero means for ever, whatever the rate.
     pub(crate) idle: Duration,
+    /// Bytes that it has to send for each second that it is waited for, over a time of `idle`; zero means
+    /// that any byte will do.
+    pub(crate) bytes_per_second_min: u64,
+    /// How long all of a document may take; zero means for ever.
+    pub(crate) whole: Duration,
 }
 
 /// A body with its framing taken off, its promises checked.
@@ -46,7 +61,7 @@ pub struct DecodedBody<B> {
     /// The bytes that complete the promised length, until all else is checked.
     last: Option<Bytes>,
     is_ended: bool,
-    idle: Idle,
+    wait: Wait,
 }
 
 #[derive(Debug)]
@@ -56,12 +71,18 @@ enum Check {
     Chunks(Box<ChunkDecoder>),
 }
 
-/// Wakes when nothing has come for too long.
+/// Wakes when too little has come for too long.
+///
+/// There is a time that the client may be waited for. Waiting uses the time up, and bytes that come fill it
+/// again, at the least rate, up to where it was in the beginning. Without a least rate any byte fills it.
 #[derive(Debug)]
-struct Idle {
-    limit: Duration,
+struct Wait {
+    patience: Patience,
+    /// What is left of the time.
+    left: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    is_running: bool,
+    /// Since when the client is waited for.
+    since: Option<Instant>,
 }
 
 impl<B> DecodedBody<B> {
@@ -78,7 +99,7 @@ impl<B> DecodedBody<B> {
             passed: 0,
             last: None,
             is_ended: false,
-            idle: Idle { limit: plan.idle, timer: None, is_running: false },
+            wait: Wait::new(plan.patience),
         }
     }
 
@@ -130,7 +151,7 @@ impl<B> DecodedBody<B> {
                 let digest: [u8; 32] = hash.finalize_reset().into();
                 // A body cut short has another hash too; say what happened.
                 if digest != *expected && self.facts.length().is_none_or(|at| at == self.passed) {
-                    return Err(BodyError::ContentSha256);
+                    return Err(BodyError::ContentSha256 { given: *expected, computed: digest });
                 }
                 HeaderMap::new()
             }
@@ -145,20 +166,31 @@ impl<B> DecodedBody<B> {
     }
 }
 
-impl Idle {
-    fn reset(&mut self) {
-        self.is_running = false;
+impl Wait {
+    fn new(patience: Patience) -> Self {
+        Self { patience, left: patience.idle, timer: None, since: None }
+    }
+
+    /// Takes note of bytes that have come.
+    fn came(&mut self, bytes: usize) {
+        let Patience { idle, bytes_per_second_min: rate, .. } = self.patience;
+        let waited = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let earned = (bytes as u64 * 1_000_000).checked_div(rate).map(Duration::from_micros);
+        self.left = earned.map_or(idle, |earned| {
+            self.left.saturating_sub(waited).saturating_add(earned).min(idle)
+        });
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<BodyError> {
-        if self.limit.is_zero() {
+        if self.patience.idle.is_zero() {
             return Poll::Pending;
         }
-        let limit = self.limit;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
-        if !self.is_running {
-            timer.as_mut().reset(Instant::now() + limit);
-            self.is_running = true;
+        let left = self.left;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(left)));
+        if self.since.is_none() {
+            let now = Instant::now();
+            self.since = Some(now);
+            timer.as_mut().reset(now + left);
         }
         timer.as_mut().poll(cx).map(|()| BodyError::Stalled)
     }
@@ -179,12 +211,13 @@ where
             }
             match self.poll_inner(cx) {
                 Poll::Pending => {
-                    return self.idle.poll(cx).map(|silence| Some(Err(silence)));
+                    return self.wait.poll(cx).map(|silence| Some(Err(silence)));
                 }
                 Poll::Ready(None) => self.end()?,
                 Poll::Ready(Some(bytes)) => {
-                    self.idle.reset();
-                    if let Some(bytes) = self.push(bytes?)? {
+                    let bytes = bytes?;
+                    self.wait.came(bytes.len());
+                    if let Some(bytes) = self.push(bytes)? {
                         return Poll::Ready(Some(Ok(bytes)));
                     }
                 }
@@ -202,12 +235,17 @@ where
                 }
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
-                        return Poll::Ready(Some(Ok(bytes)));
+                        return Poll::Ready(Some(Ok(owned(bytes))));
                     }
                 }
             }
         }
     }
+}
+
+/// The same bytes, without the buffer around them that a read of few bytes would otherwise keep.
+fn owned(bytes: Bytes) -> Bytes {
+    if bytes.len() < PIECE_BYTES_MIN { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
 impl<B> Body for DecodedBody<B>
@@ -245,8 +283,12 @@ where
     }
 }
 
-/// The whole of a body of up to `limit` bytes.
-pub(crate) async fn collect<B>(mut body: DecodedBody<B>, limit: u64) -> Result<Bytes, BodyError>
+/// The whole of a body of up to `limit` bytes, whose memory is taken from `share` as they come.
+pub(crate) async fn collect<B>(
+    body: DecodedBody<B>,
+    limit: u64,
+    share: &mut Share,
+) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
@@ -254,15 +296,41 @@ where
     if body.facts.length().is_some_and(|length| length > limit) {
         return Err(BodyError::TooLong { limit });
     }
-    let mut whole = BytesMut::new();
+    let time = body.wait.patience.whole;
+    let whole = gather(body, limit, share);
+    if time.is_zero() {
+        return whole.await;
+    }
+    timeout(time, whole).await.unwrap_or(Err(BodyError::Stalled))
+}
+
+async fn gather<B>(
+    mut body: DecodedBody<B>,
+    limit: u64,
+    share: &mut Share,
+) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(bytes) = frame?.into_data() else { continue };
-        if whole.len() as u64 + bytes.len() as u64 > limit {
+        let length = whole.len() + bytes.len();
+        if length as u64 > limit {
             return Err(BodyError::TooLong { limit });
+        }
+        if length > whole.capacity() {
+            let most = usize::try_from(limit).unwrap_or(usize::MAX);
+            let capacity = length.next_power_of_two().clamp(length, most);
+            if !share.grow(capacity - whole.capacity()) {
+                return Err(BodyError::NoMemory);
+            }
+            whole.reserve_exact(capacity - whole.len());
         }
         whole.extend_from_slice(&bytes);
     }
-    Ok(whole.freeze())
+    Ok(whole.into())
 }
 
 #[cfg(test)]

@@ -4,8 +4,12 @@
 //! body    = *chunk last (CRLF | trailer)
 //! chunk   = size [";chunk-signature=" 64HEX] CRLF bytes CRLF
 //! last    = "0"  [";chunk-signature=" 64HEX] CRLF
-//! trailer = *(name ":" value CRLF) ["x-amz-trailer-signature:" 64HEX CRLF] CRLF
+//! trailer = *(name ":" value CRLF) ["x-amz-trailer-signature:" 64HEX CRLF] *CRLF
 //! ```
+//!
+//! As S3 does, blanks around the parts of a chunk's extension are passed over, of two equal trailers the
+//! last counts, and behind a trailer there may be more empty lines, or none where its signature has shown
+//! that the trailer is whole.
 //!
 //! Memory is bounded by one line, one trailer and one chunk of [`HELD_BYTES_MAX`]; bytes are passed
 //! on as slices of what came in.
@@ -32,7 +36,7 @@ const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
 /// Hexadecimal digits of a signature.
 const SIGNATURE_BYTES: usize = 64;
-const SIGNATURE_EXTENSION: &[u8] = b"chunk-signature=";
+const SIGNATURE_EXTENSION: &[u8] = b"chunk-signature";
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 
 /// Turns aws-chunked bytes into object bytes and trailers.
@@ -80,6 +84,8 @@ struct Trailer {
     canonical: Vec<u8>,
     is_signed: bool,
     has_gap: bool,
+    /// Bytes of empty lines behind it.
+    behind: usize,
 }
 
 impl ChunkDecoder {
@@ -102,7 +108,7 @@ impl ChunkDecoder {
         while !bytes.is_empty() {
             match self.state {
                 State::Data(left) => self.take_data(&mut bytes, left)?,
-                State::End => return Err(BodyError::MalformedChunk("bytes behind the end")),
+                State::End => self.take_behind(&std::mem::take(&mut bytes))?,
                 State::Header | State::DataEnd | State::Trailer => self.take_line(&mut bytes)?,
             }
         }
@@ -116,10 +122,28 @@ impl ChunkDecoder {
 
     /// Says that nothing more will come, and takes the trailers.
     pub fn finish(&mut self) -> Result<HeaderMap, BodyError> {
+        if self.state == State::Trailer && self.signer.is_some() && !self.line.is_empty() {
+            let line = std::mem::take(&mut self.line);
+            self.take_trailer_line(&line)?;
+        }
+        // A signature over the trailer says that nothing of it is missing.
+        if self.state == State::Trailer && self.trailer.is_signed {
+            self.end_trailer()?;
+        }
         match self.state {
             State::End => Ok(std::mem::take(&mut self.trailer.headers)),
-            _ => Err(BodyError::Incomplete),
+            _ => Err(BodyError::Truncated),
         }
+    }
+
+    /// Passes over empty lines behind the end, as many as a trailer could be long.
+    fn take_behind(&mut self, bytes: &[u8]) -> Result<(), BodyError> {
+        self.trailer.behind += bytes.len();
+        let is_empty = bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        if is_empty && self.declared.is_some() && self.trailer.behind <= TRAILER_BYTES_MAX {
+            return Ok(());
+        }
+        Err(BodyError::MalformedChunk("bytes behind the end"))
     }
 
     fn take_data(&mut self, bytes: &mut Bytes, left: u64) -> Result<(), BodyError> {
@@ -193,16 +217,18 @@ impl ChunkDecoder {
             Some(at) => (&header[..at], Some(&header[at + 1..])),
             None => (header, None),
         };
-        let size = parse_size(size)?;
+        let size = parse_size(if extension.is_some() { size.trim_ascii_end() } else { size })?;
         if self.chunk.is_short && size > 0 {
             return Err(BodyError::ShortChunk { least: CHUNK_BYTES_MIN });
         }
         self.chunk.is_short = size < CHUNK_BYTES_MIN;
         self.chunk.signature.clear();
         if self.signer.is_some() {
-            let signature = extension.and_then(|text| text.strip_prefix(SIGNATURE_EXTENSION));
-            let signature = signature.filter(|text| text.len() == SIGNATURE_BYTES);
+            let signature = extension.and_then(signature_in);
             let signature = signature.ok_or(BodyError::MalformedChunk("a chunk is not signed"))?;
+            if signature.len() != SIGNATURE_BYTES {
+                return Err(BodyError::ChunkSignature);
+            }
             self.chunk.signature.extend_from_slice(signature);
         }
         self.chunk.is_held = self.signer.is_some() && size <= HELD_BYTES_MAX;
@@ -229,9 +255,6 @@ impl ChunkDecoder {
             let Some(signer) = self.signer.as_mut().filter(|_| !self.trailer.is_signed) else {
                 return Err(BodyError::MalformedTrailer("a signature that has no place"));
             };
-            if value.len() != SIGNATURE_BYTES {
-                return Err(BodyError::MalformedChunk("a signature has another length"));
-            }
             signer.check_trailer(&self.trailer.canonical, value.as_bytes())?;
             self.trailer.is_signed = true;
             return Ok(());
@@ -247,10 +270,8 @@ impl ChunkDecoder {
         canonical.push(b':');
         canonical.extend_from_slice(value.as_bytes());
         canonical.push(b'\n');
-        match self.trailer.headers.insert(name, value) {
-            None => Ok(()),
-            Some(_) => Err(BodyError::MalformedTrailer("a header comes twice")),
-        }
+        self.trailer.headers.insert(name, value);
+        Ok(())
     }
 
     fn end_trailer(&mut self) -> Result<(), BodyError> {
@@ -271,6 +292,12 @@ impl ChunkDecoder {
         self.state = State::End;
         Ok(())
     }
+}
+
+/// The signature in a chunk's extension.
+fn signature_in(extension: &[u8]) -> Option<&[u8]> {
+    let (name, value) = extension.split_at(extension.iter().position(|byte| *byte == b'=')?);
+    (name.trim_ascii() == SIGNATURE_EXTENSION).then(|| value[1..].trim_ascii())
 }
 
 fn parse_size(digits: &[u8]) -> Result<u64, BodyError> {

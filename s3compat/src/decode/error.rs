@@ -3,13 +3,17 @@
 use std::error::Error;
 
 use crate::auth::{Code, Refusal};
+use crate::sentences::{self, Sentence};
 
 /// Why a body can't be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// Fewer or more bytes than were announced, or no final chunk.
-    #[error("the body has not the length that was announced, or was not sent to its end")]
+    /// Fewer or more bytes than were announced.
+    #[error("the body has not the length that was announced")]
     Incomplete,
+    /// No final chunk, or no end of the trailer.
+    #[error("the chunks of the body were not sent to their end")]
+    Truncated,
     /// The signature of a chunk is wrong.
     #[error("the signature of a chunk does not match")]
     ChunkSignature,
@@ -17,8 +21,13 @@ pub enum BodyError {
     #[error("the signature of the trailer does not match")]
     TrailerSignature,
     /// The body has another SHA-256 than `x-amz-content-sha256` says.
-    #[error("the provided 'x-amz-content-sha256' header does not match what was computed")]
-    ContentSha256,
+    #[error("the body has another SHA-256 than 'x-amz-content-sha256' says")]
+    ContentSha256 {
+        /// The one that the header says.
+        given: [u8; 32],
+        /// The one that the body has.
+        computed: [u8; 32],
+    },
     /// The framing of a chunk makes no sense.
     #[error("the aws-chunked framing is malformed: {0}")]
     MalformedChunk(&'static str),
@@ -57,7 +66,10 @@ pub enum BodyError {
         /// Bytes needed.
         minimum: u64,
     },
-    /// The client fell silent.
+    /// There is no memory left for a document.
+    #[error("Please reduce your request rate.")]
+    NoMemory,
+    /// The client fell silent, or sent too little for too long.
     #[error("nothing more of the body arrived in time")]
     Stalled,
     /// The connection broke.
@@ -69,18 +81,28 @@ impl BodyError {
     /// The S3 error code that says so.
     pub fn code(&self) -> Code {
         match self {
-            Self::Incomplete | Self::MalformedChunk(_) | Self::Transport(_) => Code::IncompleteBody,
-            Self::ChunkSignature | Self::TrailerSignature => Code::SignatureDoesNotMatch,
-            Self::ContentSha256 => Code::XAmzContentSha256Mismatch,
-            Self::ShortChunk { .. } => Code::InvalidChunkSize,
-            Self::MalformedTrailer(_) => Code::MalformedTrailer,
             Self::FormFields => Code::MaxPostPreDataLengthExceeded,
             Self::MalformedForm(_) => Code::MalformedPostRequest,
             Self::TooLarge { .. } => Code::EntityTooLarge,
             Self::TooSmall { .. } => Code::EntityTooSmall,
             Self::TooLong { .. } => Code::MaxMessageLengthExceeded,
+            Self::NoMemory => Code::SlowDown,
             Self::Stalled => Code::RequestTimeout,
+            other => other.sentence().map_or(Code::IncompleteBody, |sentence| sentence.code),
         }
+    }
+
+    /// S3's words for it, where S3 has such an error.
+    fn sentence(&self) -> Option<&'static Sentence> {
+        Some(match self {
+            Self::Incomplete | Self::Transport(_) => &sentences::CONTENT_LENGTH,
+            Self::Truncated | Self::MalformedChunk(_) => &sentences::INCOMPLETE_BODY,
+            Self::ChunkSignature | Self::TrailerSignature => &sentences::SIGNATURE,
+            Self::ContentSha256 { .. } => &sentences::CONTENT_SHA256,
+            Self::ShortChunk { .. } => &sentences::CHUNK_SIZE,
+            Self::MalformedTrailer(_) => &sentences::MALFORMED_TRAILER,
+            _ => return None,
+        })
     }
 
     /// The body error that `error` is, or was caused by.
@@ -98,7 +120,19 @@ impl BodyError {
 
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Self {
-        Self::new(error.code(), error.to_string())
+        let Some(sentence) = error.sentence() else {
+            let refusal = Self::new(error.code(), error.to_string());
+            let is_overload = error == BodyError::NoMemory;
+            return if is_overload { refusal.with_header("retry-after", "1") } else { refusal };
+        };
+        match error {
+            BodyError::ContentSha256 { given, computed } => sentence
+                .refusal()
+                .with_detail("ClientComputedContentSHA256", hex::encode(given))
+                .with_detail("S3ComputedContentSHA256", hex::encode(computed)),
+            BodyError::ShortChunk { least } => sentence.about(least),
+            _ => sentence.refusal(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //!   bounded memory, however the bytes are cut.
 //! * [`ChunkSigner`] checks the chain of signatures over chunks and trailer.
 //! * [`DecodedBody`] is the streaming half: it drives a decoder from any HTTP body, counts, hashes,
-//!   and notices silence.
+//!   and notices silence and bytes that trickle.
 //! * [`BodyFacts`] is what the operations learn of the body beside its bytes.
 //! * [`BodyError`] is what ends a body that isn't what was promised.
 //!
@@ -23,7 +23,7 @@ mod facts;
 mod signer;
 
 pub use body::DecodedBody;
-pub(crate) use body::{BodyPlan, Framing, collect};
+pub(crate) use body::{BodyPlan, Framing, Patience, collect};
 pub use chunked::ChunkDecoder;
 pub use error::BodyError;
 pub use facts::BodyFacts;

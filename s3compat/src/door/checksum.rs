@@ -2,68 +2,82 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crc_fast::{CrcAlgorithm, checksum};
 use http::HeaderMap;
+use martlet_protocol::entry::ChecksumAlgorithm;
+use martlet_proxy::checksum_of;
 use md5::{Digest, Md5};
-use sha1::Sha1;
-use sha2::Sha256;
 
-use crate::auth::{Code, Refusal, single_header};
+use crate::auth::{Refusal, single_header};
+use crate::checksums;
+use crate::errors::bad_md5;
+use crate::sentences;
 
 /// The Content-MD5 that a request gives.
 pub(super) fn content_md5(headers: &HeaderMap) -> Result<Option<[u8; 16]>, Refusal> {
     let Some(text) = single_header(headers, "content-md5")? else { return Ok(None) };
     let digest = STANDARD.decode(text).ok().and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-    digest.map(Some).ok_or_else(|| {
-        Refusal::new(Code::InvalidDigest, "The Content-MD5 you specified is not valid.")
-            .with_detail("Content-MD5", text)
-    })
+    digest
+        .map(Some)
+        .ok_or_else(|| sentences::INVALID_MD5.refusal().with_detail("Content-MD5", text))
 }
 
 /// Compares a document with its Content-MD5.
-pub(super) fn check_md5(document: &[u8], expected: Option<[u8; 16]>) -> Result<(), Refusal> {
-    if expected.is_none_or(|expected| expected == <[u8; 16]>::from(Md5::digest(document))) {
-        return Ok(());
-    }
-    let message = "The Content-MD5 you specified did not match what we received.";
-    Err(Refusal::new(Code::BadDigest, message))
+pub(super) fn check_md5(document: &[u8], given: Option<[u8; 16]>) -> Result<(), Refusal> {
+    let Some(given) = given else { return Ok(()) };
+    let computed = <[u8; 16]>::from(Md5::digest(document));
+    if given == computed { Ok(()) } else { Err(bad_md5(&given, &computed)) }
 }
 
-type Compute = fn(&[u8]) -> Vec<u8>;
+const SDK_ALGORITHM: &str = "x-amz-sdk-checksum-algorithm";
 
-const ALGORITHMS: [(&str, Compute); 5] = [
-    ("x-amz-checksum-crc32", |bytes| crc32(CrcAlgorithm::Crc32IsoHdlc, bytes)),
-    ("x-amz-checksum-crc32c", |bytes| crc32(CrcAlgorithm::Crc32Iscsi, bytes)),
-    ("x-amz-checksum-crc64nvme", |bytes| {
-        checksum(CrcAlgorithm::Crc64Nvme, bytes).to_be_bytes().to_vec()
-    }),
-    ("x-amz-checksum-sha1", |bytes| Sha1::digest(bytes).to_vec()),
-    ("x-amz-checksum-sha256", |bytes| Sha256::digest(bytes).to_vec()),
-];
-
-fn crc32(algorithm: CrcAlgorithm, bytes: &[u8]) -> Vec<u8> {
-    checksum(algorithm, bytes).to_be_bytes()[4..].to_vec()
-}
-
-/// Compares a document with the checksums in headers or trailers.
-pub(super) fn check_checksums(document: &[u8], headers: &HeaderMap) -> Result<(), Refusal> {
-    for (name, compute) in ALGORITHMS {
-        let Some(text) = single_header(headers, name)? else { continue };
-        let expected = STANDARD.decode(text).map_err(|_| {
-            let message = format!("Value for {name} header is invalid.");
-            Refusal::new(Code::InvalidRequest, message)
-        })?;
-        if expected != compute(document) {
-            let message = format!("The {name} you specified did not match what we received.");
-            return Err(Refusal::new(Code::BadDigest, message));
+/// Compares a document with the checksum in its headers or trailers. Several are refused, and one that was
+/// announced and didn't come.
+pub(super) fn check_checksums(
+    document: &[u8],
+    headers: &HeaderMap,
+    trailers: Option<&HeaderMap>,
+) -> Result<(), Refusal> {
+    let mut found = None;
+    for (fields, wrong) in
+        [(Some(headers), sentences::CHECKSUM_HEADER), (trailers, sentences::CHECKSUM_TRAILER)]
+    {
+        let Some(fields) = fields else { continue };
+        for algorithm in fields.keys().filter_map(|name| checksums::of_header(name.as_str())) {
+            let name = checksums::header(algorithm);
+            let Some(text) = single_header(fields, name)? else { continue };
+            if found.replace((algorithm, text, wrong)).is_some() {
+                return Err(sentences::MANY_CHECKSUMS.refusal());
+            }
         }
     }
-    Ok(())
+    check_announced(headers, found.map(|(algorithm, ..)| algorithm))?;
+    let Some((algorithm, text, wrong)) = found else { return Ok(()) };
+    let expected = checksums::decode(algorithm, text)
+        .ok_or_else(|| wrong.about(checksums::header(algorithm)))?;
+    if expected == checksum_of(algorithm, document) {
+        return Ok(());
+    }
+    Err(sentences::BAD_CHECKSUM.about(checksums::name(algorithm)))
+}
+
+/// Refuses an announced algorithm whose checksum isn't the one that was found.
+fn check_announced(headers: &HeaderMap, found: Option<ChecksumAlgorithm>) -> Result<(), Refusal> {
+    let Some(announced) = single_header(headers, SDK_ALGORITHM)? else { return Ok(()) };
+    let is_meant = |it: ChecksumAlgorithm| checksums::name(it).eq_ignore_ascii_case(announced);
+    if !ChecksumAlgorithm::ALL.into_iter().any(is_meant) {
+        return Err(sentences::CHECKSUM_ALGORITHM.refusal());
+    }
+    let Some(found) = found else { return Err(sentences::SDK_ALGORITHM.refusal()) };
+    if is_meant(found) {
+        return Ok(());
+    }
+    Err(sentences::CHECKSUM_HEADER.about(SDK_ALGORITHM))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Code;
 
     #[test]
     fn the_check_values_of_the_algorithms() {
@@ -73,16 +87,50 @@ mod tests {
             "ae8b14860a799888",
             "f7c3bc1d808e04732adf679965ccc34ca7ae3441",
             "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
+            "d9e6762dd1c8eaf6d61b3c6192fc408d4d6d5f1176d0c29169bc24e71c3f274a\
+             d27fcd5811b313d681f7e55ec02d73d499c95455b6b5bb503acf574fba8ffe85",
+            "25f9e794323b453885f5181f1b624d0b",
+            "8cb841db40e6ae83",
+            "72dcb18b67a17dff",
+            "33119477ede5dcd5e9716427681d5860",
         ];
-        for ((name, compute), expected) in ALGORITHMS.into_iter().zip(expected) {
-            let digest = compute(b"123456789");
-            assert_eq!(hex::encode(&digest), expected, "{name}");
+        for (algorithm, expected) in ChecksumAlgorithm::ALL.into_iter().zip(expected) {
+            let name = checksums::header(algorithm);
+            let digest = hex::decode(expected).unwrap();
             let mut headers = HeaderMap::new();
             headers.insert(name, STANDARD.encode(&digest).parse().unwrap());
-            assert_eq!(check_checksums(b"123456789", &headers), Ok(()));
-            let refusal = check_checksums(b"12345678", &headers).unwrap_err();
+            assert_eq!(check_checksums(b"123456789", &headers, None), Ok(()));
+            let refusal = check_checksums(b"12345678", &headers, None).unwrap_err();
             assert_eq!(refusal.code, Code::BadDigest, "{name}");
         }
+    }
+
+    #[test]
+    fn there_is_one_checksum_and_the_one_that_was_announced() {
+        let crc = |value: &str| {
+            HeaderMap::from_iter([(
+                http::HeaderName::from_static("x-amz-checksum-crc32"),
+                value.parse().unwrap(),
+            )])
+        };
+        let right = crc("y/Q5Jg==");
+        let said = |headers: &HeaderMap, trailers: Option<&HeaderMap>| {
+            check_checksums(b"123456789", headers, trailers).map_err(|refusal| refusal.message)
+        };
+        let none = HeaderMap::new();
+        assert_eq!(said(&none, None), Ok(()));
+        assert_eq!(said(&none, Some(&right)), Ok(()));
+        assert_eq!(said(&right, Some(&right)).unwrap_err(), sentences::MANY_CHECKSUMS.text);
+        let wrong = said(&crc("AAAAAA=="), None).unwrap_err();
+        assert_eq!(wrong, "The CRC32 you specified did not match the calculated checksum.");
+        let announcing = |mut headers: HeaderMap, name: &'static str| {
+            headers.insert(SDK_ALGORITHM, http::HeaderValue::from_static(name));
+            headers
+        };
+        assert_eq!(said(&announcing(right.clone(), "CRC32"), None), Ok(()));
+        let missing = said(&announcing(none, "CRC32"), None).unwrap_err();
+        assert_eq!(missing, sentences::SDK_ALGORITHM.text);
+        assert!(said(&announcing(right, "SHA1"), None).is_err());
     }
 
     #[test]

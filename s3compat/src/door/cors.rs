@@ -18,6 +18,7 @@ use s3s::dto::CORSRule;
 use self::rules::Wish;
 use super::host;
 use crate::auth::{Code, Refusal, Target, single_header};
+use crate::sentences::{self, Sentence};
 
 /// What a reply depends on, for whoever keeps it for others.
 const VARIES: HeaderValue = HeaderValue::from_static(
@@ -49,14 +50,12 @@ impl Crossing {
         domains: &[String],
     ) -> Result<Option<Self>, Refusal> {
         let Some((bucket, is_object)) = aim(uri, headers, domains)? else { return Ok(None) };
-        let origin = single_header(headers, ORIGIN.as_str())?.ok_or_else(|| {
-            bad_request("Insufficient information. Origin request header needed.")
-        })?;
+        let origin = single_header(headers, ORIGIN.as_str())?
+            .ok_or_else(|| sentences::CORS_ORIGIN.refusal())?;
         let method = single_header(headers, ACCESS_CONTROL_REQUEST_METHOD.as_str())?;
-        let method = method.filter(|it| is_method(it)).ok_or_else(|| {
-            let message = "Invalid Access-Control-Request-Method: ";
-            bad_request(format!("{message}{}", method.unwrap_or("null")))
-        })?;
+        let method = method
+            .filter(|it| is_method(it))
+            .ok_or_else(|| sentences::CORS_REQUEST_METHOD.about(method.unwrap_or("null")))?;
         let wish = Wish {
             origin: origin.to_owned(),
             method: method.to_owned(),
@@ -85,18 +84,14 @@ impl Crossing {
     /// The headers of the answer to a preflight.
     pub(super) async fn answer(&self, rules: &dyn CorsRules) -> Result<HeaderMap, Refusal> {
         let found = rules.of(&self.bucket).await.map_err(|refusal| match refusal.code {
-            Code::NoSuchBucket => self.forbidden("CORSResponse: Bucket not found"),
+            Code::NoSuchBucket => self.forbidden(sentences::CORS_BUCKET),
             _ => refusal,
         })?;
         let Some(found) = found else {
-            return Err(self.forbidden("CORSResponse: CORS is not enabled for this bucket."));
+            return Err(self.forbidden(sentences::CORS_DISABLED));
         };
-        let granted = self.wish.grant(&found).ok_or_else(|| {
-            self.forbidden(
-                "CORSResponse: This CORS request is not allowed: no rule of the bucket allows its \
-                 Origin with its Access-Control-Request-Method and Access-Control-Request-Headers.",
-            )
-        });
+        let granted =
+            self.wish.grant(&found).ok_or_else(|| self.forbidden(sentences::CORS_FORBIDDEN));
         granted.map(varying)
     }
 
@@ -109,8 +104,9 @@ impl Crossing {
         }
     }
 
-    fn forbidden(&self, message: &'static str) -> Refusal {
-        Refusal::new(Code::AccessForbidden, message)
+    fn forbidden(&self, sentence: Sentence) -> Refusal {
+        sentence
+            .refusal()
             .with_detail("Method", self.wish.method.clone())
             .with_detail("ResourceType", if self.is_object { "OBJECT" } else { "BUCKET" })
     }
@@ -119,10 +115,6 @@ impl Crossing {
 fn varying(mut headers: HeaderMap) -> HeaderMap {
     headers.insert(VARY, VARIES);
     headers
-}
-
-fn bad_request(message: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
-    Refusal::new(Code::BadRequest, message)
 }
 
 /// Methods that a rule may allow.
@@ -149,14 +141,14 @@ fn asked_headers(headers: &HeaderMap) -> Result<Vec<String>, Refusal> {
     let is_token = |name: &str| HeaderName::from_bytes(name.trim().as_bytes()).is_ok();
     let wrong = given.split(',').find(|name| !name.trim().is_empty() && !is_token(name));
     if let Some(name) = wrong {
-        let message = "contains invalid character.";
-        return Err(bad_request(format!("{ACCESS_CONTROL_REQUEST_HEADERS} \"{name}\" {message}")));
+        let header = ACCESS_CONTROL_REQUEST_HEADERS;
+        return Err(sentences::CORS_REQUEST_HEADER.about_both(header, name));
     }
     let text = single_header(headers, ACCESS_CONTROL_REQUEST_HEADERS.as_str())?.unwrap_or_default();
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     let names: Vec<_> = names.take(HEADERS_MAX + 1).map(str::to_ascii_lowercase).collect();
     if names.len() > HEADERS_MAX {
-        return Err(bad_request("Access-Control-Request-Headers names too many headers"));
+        return Err(sentences::CORS_HEADERS.refusal());
     }
     Ok(names)
 }

@@ -4,6 +4,7 @@
 
 mod subjects;
 
+use http::header::RANGE;
 use http::{HeaderMap, HeaderName};
 
 use self::subjects::may_matter;
@@ -19,10 +20,15 @@ const KNOWN: &[&str] = &[
     "x-amz-checksum-crc32",
     "x-amz-checksum-crc32c",
     "x-amz-checksum-crc64nvme",
+    "x-amz-checksum-md5",
     "x-amz-checksum-mode",
     "x-amz-checksum-sha1",
     "x-amz-checksum-sha256",
+    "x-amz-checksum-sha512",
     "x-amz-checksum-type",
+    "x-amz-checksum-xxhash128",
+    "x-amz-checksum-xxhash3",
+    "x-amz-checksum-xxhash64",
     "x-amz-confirm-remove-self-bucket-access",
     "x-amz-content-sha256",
     "x-amz-copy-source",
@@ -82,8 +88,15 @@ const KNOWN_VALUES: &[(&str, &str)] = &[
 ];
 
 const COPY_SOURCE: &str = "x-amz-copy-source";
-/// Checksums that S3 has and that aren't here.
-const OTHER_CHECKSUMS: [&str; 5] = ["md5", "sha512", "xxhash128", "xxhash3", "xxhash64"];
+
+/// Headers that are whole numbers. s3s reads a number as the digits that it begins with, and none where
+/// the header is empty: a condition on a size would be another one, or none.
+const NUMBERS: [&str; 4] =
+    ["x-amz-if-match-size", "x-amz-max-parts", "x-amz-mp-object-size", "x-amz-part-number-marker"];
+/// Headers whose value must not be empty: s3s takes such a header as one that isn't there.
+const CONDITIONS: [&str; 1] = ["x-amz-if-match-last-modified-time"];
+/// Digits of the largest size.
+const NUMBER_DIGITS_MAX: usize = 19;
 
 /// The one that may come in several lines.
 const LISTED: &str = "x-amz-object-attributes";
@@ -142,6 +155,9 @@ pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<()
     let speaks_of_keys = |name: &&str| OF_KEYS.iter().any(|start| name.starts_with(start));
     let mut names = headers.keys().map(HeaderName::as_str);
     let of_keys = names.find(speaks_of_keys).filter(|_| !WITH_KEYS.contains(&operation));
+    if WITH_SOURCE.contains(&operation) && headers.contains_key(RANGE) {
+        return Err(Refusal::not_implemented("Range"));
+    }
     match of_bucket.or(of_lock).or(of_delete).or(of_owner).or(of_source).or(of_keys) {
         Some(name) => Err(Refusal::not_implemented(name)),
         None => Ok(()),
@@ -171,8 +187,10 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
         let known = KNOWN.binary_search(&name).ok().map(|at| KNOWN[at]);
         if let Some(name) = known {
             // What is read once must be there once.
-            if name != LISTED {
-                single_header(headers, name)?;
+            if name != LISTED
+                && let Some(value) = single_header(headers, name)?
+            {
+                check_value(name, value)?;
             }
             continue;
         }
@@ -180,8 +198,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
             KNOWN_VALUES.iter().any(|(known, value)| *known == name && value.as_bytes() == given)
         };
         let is_meant = || headers.get_all(name).iter().all(|given| is_known(given.as_bytes()));
-        let algorithm = name.strip_prefix("x-amz-checksum-");
-        if algorithm.is_some_and(|algorithm| !OTHER_CHECKSUMS.contains(&algorithm)) {
+        if name.starts_with("x-amz-checksum-") {
             let message = "The algorithm type you specified in x-amz-checksum- header is invalid.";
             return Err(Refusal::new(Code::InvalidRequest, message));
         }
@@ -190,6 +207,26 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
         }
     }
     Ok(())
+}
+
+/// Refuses a value that could be read as another one, or as none.
+fn check_value(name: &'static str, value: &str) -> Result<(), Refusal> {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_number = (1..=NUMBER_DIGITS_MAX).contains(&digits.len())
+        && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_wrong =
+        NUMBERS.contains(&name) && !is_number || CONDITIONS.contains(&name) && value.is_empty();
+    if !is_wrong {
+        return Ok(());
+    }
+    if name == "x-amz-mp-object-size" {
+        let message = format!("Value for x-amz-mp-object-size header is invalid: '{value}'");
+        return Err(Refusal::new(Code::InvalidRequest, message));
+    }
+    let message = format!("Value for {name} header is invalid.");
+    Err(Refusal::new(Code::InvalidArgument, message)
+        .with_detail("ArgumentName", name)
+        .with_detail("ArgumentValue", value))
 }
 
 #[cfg(test)]
@@ -223,6 +260,19 @@ mod tests {
         ] {
             assert_eq!(check_one(name, value), Err(Code::NotImplemented), "{name}");
         }
+    }
+
+    #[test]
+    fn numbers_are_numbers_to_their_end() {
+        for name in NUMBERS {
+            for wrong in ["", "5x", "x", "1,000", "1e3", "1.9", "+5", "0x5", "5 5", "-"] {
+                assert!(check_one(name, wrong).is_err(), "{name}: {wrong:?}");
+            }
+            for right in ["0", "5", " 5 ", "-1", "9223372036854775807"] {
+                assert_eq!(check_one(name, right), Ok(()), "{name}: {right:?}");
+            }
+        }
+        assert!(check_one(CONDITIONS[0], "").is_err());
     }
 
     #[test]
@@ -316,8 +366,10 @@ mod tests {
     }
 
     #[test]
-    fn checksums_that_nobody_has_are_told_from_those_that_are_not_here() {
-        assert_eq!(check_one("x-amz-checksum-xxhash64", "x"), Err(Code::NotImplemented));
+    fn checksums_are_those_that_s3_has() {
+        for algorithm in martlet_protocol::entry::ChecksumAlgorithm::ALL {
+            assert_eq!(check_one(crate::checksums::header(algorithm), "x"), Ok(()));
+        }
         assert_eq!(check_one("x-amz-checksum-crc16", "x"), Err(Code::InvalidRequest));
     }
 

@@ -154,7 +154,8 @@ impl Gate {
             .map_err(|_| Refusal::from(BodyError::MalformedForm("it names no boundary")))?;
         let length = number(headers, CONTENT_LENGTH.as_str())?;
         let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
-        let plan = BodyPlan { framing: Framing::Plain, facts, idle: self.config.body_idle };
+        let patience = self.config.patience();
+        let plan = BodyPlan { framing: Framing::Plain, facts, patience };
         let allowance = Allowance::of(AROUND_BYTES_MAX);
         let sips = Sips::new(DecodedBody::new(body, plan).into_data_stream(), allowance.clone());
         let mut form = Multipart::new(sips, boundary);
@@ -214,7 +215,8 @@ fn key_of(fields: &Fields) -> Result<&str, Refusal> {
 /// Takes out what is said of the form's body, or would say of the object what no policy of the form
 /// allows, and puts in what the form says of the object.
 fn become_put(headers: &mut HeaderMap, fields: &Fields) -> Result<(), Refusal> {
-    let of_object = |name: &HeaderName| name.as_str().starts_with("x-amz-") || PLAIN.contains(name);
+    let is_extension = |name: &str| name.starts_with("x-amz-") || name.starts_with("x-martlet-");
+    let of_object = |name: &HeaderName| is_extension(name.as_str()) || PLAIN.contains(name);
     let ours: Vec<_> = headers.keys().filter(|name| of_object(name)).cloned().collect();
     for name in ours.iter().chain(&[CONTENT_LENGTH, TRANSFER_ENCODING]) {
         headers.remove(name);

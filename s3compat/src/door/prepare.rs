@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,15 +17,19 @@ use s3s::Body;
 
 use super::checksum::{check_checksums, check_md5, content_md5};
 use super::config::DoorConfig;
+use super::judge::HeadJudge;
 use super::reply::RequestId;
 use super::table::{BodyKind, Operation, PathKind, find, is_override};
-use super::{features, form, host, xml};
+use super::{features, form, host, numbers, schema, xml};
 use crate::auth::{
     Authenticator, Caller, Code, Head, Identity, Mechanism, Payload, Query, Refusal, Target,
     signs_v2, single_header,
 };
-use crate::decode::{BodyError, BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing, collect};
+use crate::checksums::{self, carried};
+use crate::decode::{BodyError, BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing};
 use crate::limits::Limited;
+use crate::limits::documents::Documents;
+use crate::sentences;
 use crate::service::Peer;
 
 /// Query keys of a SigV4 signature.
@@ -41,6 +45,8 @@ const V4_KEYS: [&str; 8] = [
 ];
 /// Query keys of a SigV2 signature.
 const V2_KEYS: [&str; 4] = ["AWSAccessKeyId", "Expires", "Signature", "x-amz-security-token"];
+/// The payload hash of a body that nothing speaks for.
+const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 /// Makes a list another list, which says no more.
 const ANOTHER_FORM: &str = "list-type=2";
 /// Headers that have done their work here.
@@ -54,13 +60,17 @@ const SPENT: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-trailer"),
 ];
 /// More trailers than there are checksums.
-const TRAILERS_MAX: usize = 8;
+const TRAILERS_MAX: usize = 16;
 
 /// Decides whether a request may pass, and makes it plain.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) authenticator: Authenticator,
     pub(super) config: DoorConfig,
+    /// The memory for bodies that are read whole.
+    pub(super) documents: Documents,
+    /// Without, no document is refused by its head alone.
+    pub(super) judge: OnceLock<Arc<dyn HeadJudge>>,
 }
 
 /// Why a request doesn't come as far as its operation.
@@ -80,7 +90,10 @@ impl From<Refusal> for Stopped {
 
 impl From<BodyError> for Stopped {
     fn from(error: BodyError) -> Self {
-        Self::Refused(error.into())
+        match error {
+            BodyError::NoMemory => Self::Limited(Limited::Overload, None),
+            error => Self::Refused(error.into()),
+        }
     }
 }
 
@@ -92,14 +105,20 @@ pub(super) type Admit<'a> = &'a mut (dyn FnMut(&Identity) -> Result<(), Stopped>
 pub(crate) struct Document(pub(crate) Bytes);
 
 /// What is left to do once a request has passed: its body.
-struct Passed {
-    identity: Identity,
+pub(super) struct Passed {
+    pub(super) identity: Identity,
     mechanism: Mechanism,
-    operation: &'static Operation,
+    pub(super) operation: &'static Operation,
     plan: Option<BodyPlan>,
+    pub(super) bucket: Option<String>,
 }
 
 impl Gate {
+    pub(super) fn new(authenticator: Authenticator, config: DoorConfig) -> Self {
+        let documents = Documents::new(config.document_bytes_max);
+        Self { authenticator, config, documents, judge: OnceLock::new() }
+    }
+
     /// The request as its operation sees it. Nothing of its body is waited for before `admit` has
     /// counted it as somebody's: whoever sends slowly holds turns of its own.
     pub(super) async fn prepare<B>(
@@ -123,6 +142,7 @@ impl Gate {
         let caller = self.authenticator.caller(&parts.headers, query, peer).await?;
         let passed = self.pass(&parts.method, &mut parts.uri, &mut parts.headers, &caller)?;
         admit(&passed.identity)?;
+        self.judge(&passed, id).await?;
         let facts = passed.plan.as_ref().map(|plan| plan.facts.clone()).unwrap_or_default();
         // A body whose length nobody told, and that is over before it began, is no empty object:
         // something took its headers away.
@@ -135,9 +155,10 @@ impl Gate {
         let body = match (passed.operation.body, passed.plan) {
             (BodyKind::Stream, Some(plan)) => Body::http_body_unsync(DecodedBody::new(body, plan)),
             (BodyKind::Xml { bytes_max, is_checked }, Some(plan)) => {
-                let document = collect(DecodedBody::new(body, plan), bytes_max).await?;
-                check_document(&document, is_checked, &facts, &parts.headers)?;
-                let document = xml::spell_out(document);
+                let body = DecodedBody::new(body, plan);
+                let document = self.collect(body, bytes_max, &mut parts, &passed.identity).await?;
+                check_bytes(&document, is_checked, &facts, &parts.headers)?;
+                let document = plain_document(document, passed.operation)?;
                 if passed.operation.name == "CreateBucket" {
                     parts.extensions.insert(Document(document.clone()));
                 }
@@ -145,7 +166,8 @@ impl Gate {
                 Body::from(document)
             }
             (BodyKind::Text { bytes_max }, Some(plan)) => {
-                let text = collect(DecodedBody::new(body, plan), bytes_max).await?;
+                let body = DecodedBody::new(body, plan);
+                let text = self.collect(body, bytes_max, &mut parts, &passed.identity).await?;
                 check_bytes(&text, true, &facts, &parts.headers)?;
                 parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
                 Body::from(text)
@@ -182,6 +204,7 @@ impl Gate {
         }
         hoist(&query, mechanism, headers)?;
         let operation = operation(method, &target, &query, headers, mechanism)?;
+        numbers::check(&query)?;
         if operation.name == form::POST_OBJECT {
             return Err(form::not_a_form());
         }
@@ -196,7 +219,8 @@ impl Gate {
         for name in SPENT {
             headers.remove(name);
         }
-        Ok(Passed { identity: authenticated.identity, mechanism, operation, plan })
+        let (identity, bucket) = (authenticated.identity, target.bucket().map(str::to_owned));
+        Ok(Passed { identity, mechanism, operation, plan, bucket })
     }
 
     /// What a request is aimed at.
@@ -228,7 +252,7 @@ impl Gate {
         headers: &mut HeaderMap,
     ) -> Result<Option<BodyPlan>, Refusal> {
         let is_chunked = matches!(payload, Payload::Chunked { .. });
-        strip_chunked(headers, &payload)?;
+        strip_chunked(headers, &payload, operation.body)?;
         if operation.body == BodyKind::Ignored {
             return Ok(None);
         }
@@ -249,6 +273,9 @@ impl Gate {
             None => headers.remove(CONTENT_LENGTH),
         };
         let declared = declared_trailers(headers)?;
+        if !is_chunked && !declared.is_empty() {
+            return Err(sentences::TRAILER_NAME.refusal());
+        }
         let (framing, declared) = match payload {
             Payload::Unsigned => (Framing::Plain, None),
             Payload::Sha256(digest) => (Framing::Hashed(digest), None),
@@ -259,7 +286,21 @@ impl Gate {
             }
         };
         let facts = BodyFacts::new(length, content_md5(headers)?, declared.unwrap_or_default());
-        Ok(Some(BodyPlan { framing, facts: Arc::new(facts), idle: self.config.body_idle }))
+        let patience = self.config.patience();
+        Ok(Some(BodyPlan { framing, facts: Arc::new(facts), patience }))
+    }
+}
+
+/// A document as s3s can parse it, once it has been inspected.
+fn plain_document(document: Bytes, operation: &Operation) -> Result<Bytes, Refusal> {
+    if document.is_empty() {
+        return Ok(document);
+    }
+    let has_carried = xml::inspect(&document, schema::root_of(operation.name))?;
+    let document = xml::spell_out(document);
+    match std::str::from_utf8(&document) {
+        Ok(text) if has_carried => Ok(Bytes::from(carried::carry(text))),
+        _ => Ok(document),
     }
 }
 
@@ -370,24 +411,37 @@ fn rewrite(
     uri.map(Some).map_err(|_| Refusal::new(Code::InvalidUri, "Couldn't parse the specified URI"))
 }
 
-/// Takes `aws-chunked` off Content-Encoding, and keeps the rest.
-fn strip_chunked(headers: &mut HeaderMap, payload: &Payload) -> Result<(), Refusal> {
+/// Takes `aws-chunked` off Content-Encoding, and keeps the rest. Of a body that isn't chunked the name is
+/// kept, as S3 keeps it.
+fn strip_chunked(
+    headers: &mut HeaderMap,
+    payload: &Payload,
+    body: BodyKind,
+) -> Result<(), Refusal> {
     let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(()) };
     let text = value.to_str().unwrap_or_default();
     let is_named = |coding: &&str| coding.trim().eq_ignore_ascii_case("aws-chunked");
     if !text.split(',').any(|coding| is_named(&coding)) {
         return Ok(());
     }
-    // The name alone frames nothing, and S3 passes over it. But framing must never be stored as if
-    // it were data, and who frames says how long it is without.
+    let is_chunked = matches!(payload, Payload::Chunked { .. });
+    let is_stream = body == BodyKind::Stream;
+    if is_stream && headers.get("x-amz-content-sha256").is_some_and(|it| it == UNSIGNED_PAYLOAD) {
+        return Err(sentences::UNSIGNED_CHUNKED.argument("Content-Encoding", text));
+    }
+    // The name alone frames nothing. But framing must never be stored as if it were data, and who frames
+    // says how long it is without.
     let is_framed = ["x-amz-decoded-content-length", "x-amz-trailer"]
         .iter()
         .any(|name| headers.contains_key(*name));
-    if is_framed && !matches!(payload, Payload::Chunked { .. }) {
+    if is_framed && !is_chunked {
         return Err(Refusal::new(
             Code::InvalidRequest,
             "Content-Encoding aws-chunked needs an x-amz-content-sha256 of STREAMING-*",
         ));
+    }
+    if is_stream && !is_chunked {
+        return Ok(());
     }
     let rest: Vec<&str> = text.split(',').filter(|c| !is_named(c)).collect();
     let rest = rest.join(",");
@@ -424,26 +478,12 @@ fn declared_trailers(headers: &HeaderMap) -> Result<Vec<HeaderName>, Refusal> {
     match names {
         Ok(names)
             if names.len() <= TRAILERS_MAX
-                && names.iter().all(|name| name.as_str().starts_with("x-amz-checksum-")) =>
+                && names.iter().all(|name| checksums::of_header(name.as_str()).is_some()) =>
         {
             Ok(names)
         }
-        _ => {
-            let message = "The value specified in the x-amz-trailer header is not supported";
-            Err(Refusal::new(Code::InvalidRequest, message))
-        }
+        _ => Err(sentences::TRAILER_NAME.refusal()),
     }
-}
-
-/// Whether a document is what its sender says, and harmless.
-fn check_document(
-    document: &[u8],
-    is_checked: bool,
-    facts: &BodyFacts,
-    headers: &HeaderMap,
-) -> Result<(), Refusal> {
-    check_bytes(document, is_checked, facts, headers)?;
-    if document.is_empty() { Ok(()) } else { xml::inspect(document) }
 }
 
 /// Whether a body that was read whole is what its sender says.
@@ -454,11 +494,5 @@ fn check_bytes(
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
     check_md5(bytes, facts.content_md5())?;
-    if is_checked {
-        check_checksums(bytes, headers)?;
-        if let Some(trailers) = facts.trailers() {
-            check_checksums(bytes, trailers)?;
-        }
-    }
-    Ok(())
+    if is_checked { check_checksums(bytes, headers, facts.trailers()) } else { Ok(()) }
 }

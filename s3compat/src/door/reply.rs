@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use s3s::Body;
 
 use crate::auth::Refusal;
@@ -18,10 +19,26 @@ const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 /// `name=text`: one more element for an error's document, on its way here from where the error was
 /// made. It goes no further.
 pub(crate) const DETAIL: HeaderName = HeaderName::from_static("x-martlet-error-detail");
+/// What stands otherwise than it is in such a header.
+const SPELT_OUT: &AsciiSet = &CONTROLS.add(b'%');
 /// How that begins in the error of a quota that would be passed.
 pub(crate) const QUOTA_DETAIL: &str = "ExceededQuota=";
 const XML: HeaderValue = HeaderValue::from_static("application/xml");
 const END: &[u8] = b"</Error>";
+
+/// One more element for an error's document, as [`DETAIL`] carries any text.
+pub(crate) fn detail(name: &str, text: impl fmt::Display) -> HeaderValue {
+    let text = format!("{name}={text}");
+    HeaderValue::try_from(utf8_percent_encode(&text, SPELT_OUT).to_string())
+        .expect("what no header holds is spelt out")
+}
+
+/// The name and the text of such an element.
+pub(crate) fn read_detail(detail: &HeaderValue) -> Option<(String, String)> {
+    let text = percent_decode_str(detail.to_str().ok()?).decode_utf8().ok()?;
+    let (name, text) = text.split_once('=')?;
+    Some((name.to_owned(), text.to_owned()))
+}
 
 /// The code of an error, among the extensions of its reply.
 #[derive(Clone, Debug)]
@@ -126,13 +143,10 @@ impl Stamper {
         let Some(body) = response.body().bytes() else { return };
         let Some(head) = body.trim_ascii_end().strip_suffix(END) else { return };
         let Ok(head) = std::str::from_utf8(head) else { return };
-        let mut document = head.to_owned();
+        let mut document = clean(head);
         for detail in response.headers().get_all(DETAIL) {
-            let detail = std::str::from_utf8(detail.as_bytes()).ok();
-            let Some((name, text)) = detail.and_then(|text| text.split_once('=')) else {
-                continue;
-            };
-            push_element(&mut document, name, text);
+            let Some((name, text)) = read_detail(detail) else { continue };
+            push_element(&mut document, &name, &text);
         }
         let host_id = self.host_id.to_str().unwrap_or_default();
         let id = asked.id.to_string();
@@ -160,6 +174,26 @@ impl Stamper {
         headers.insert(CONTENT_TYPE, XML);
         headers.remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(Bytes::from(document));
+    }
+}
+
+/// A document as s3s wrote it, without what XML 1.0 can't hold: texts of requests come back in errors.
+/// Apostrophes stand plain, as S3's do.
+fn clean(document: &str) -> String {
+    let mut cleaned = String::with_capacity(document.len() + 256);
+    for c in document.replace("&apos;", "'").chars() {
+        push_char(&mut cleaned, c);
+    }
+    cleaned
+}
+
+/// Appends a character, spelt out where no document can hold it.
+fn push_char(document: &mut String, c: char) {
+    let is_allowed = matches!(c, '\t' | '\n' | '\r') || !c.is_control();
+    if is_allowed && !matches!(c, '\u{fffe}' | '\u{ffff}') {
+        document.push(c);
+    } else {
+        write!(document, "\\u{{{:x}}}", u32::from(c)).expect("a String takes all writes");
     }
 }
 
@@ -201,12 +235,7 @@ pub(crate) fn push_element(document: &mut String, name: &str, text: &str) {
             '&' => document.push_str("&amp;"),
             '"' => document.push_str("&quot;"),
             '\r' => document.push_str("&#13;"),
-            '\n' | '\t' => document.push(c),
-            // XML 1.0 has no way to say these.
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
-                write!(document, "\\u{{{:x}}}", u32::from(c)).expect("a String takes all writes");
-            }
-            c => document.push(c),
+            c => push_char(document, c),
         }
     }
     document.push_str("</");
@@ -234,6 +263,20 @@ mod tests {
         assert!(text.contains("<Resource>/b/&lt;k&gt;</Resource>"), "{text}");
         assert!(text.contains("<RequestId>0000000000000001</RequestId>"), "{text}");
         assert_eq!(response.headers()[REQUEST_ID], "0000000000000001");
+    }
+
+    #[test]
+    fn what_s3s_wrote_becomes_xml() {
+        let asked = Asked { id: RequestId(1), resource: "/b/k".into(), is_head: false };
+        let document = "<?xml version=\"1.0\"?><Error><Code>InvalidArgument</Code>\
+                        <Message>the &apos;key&apos; \u{0}\u{1b}[2J\u{ffff} is &lt;wrong&gt;</Message></Error>";
+        let mut response = Response::new(Body::from(document.to_owned()));
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+        let response = Stamper::new().complete(&asked, response);
+        let body = response.body().bytes().unwrap();
+        let text = std::str::from_utf8(&body).unwrap();
+        let said = "<Message>the 'key' \\u{0}\\u{1b}[2J\\u{ffff} is &lt;wrong&gt;</Message>";
+        assert!(text.contains(said), "{text}");
     }
 
     #[test]

@@ -21,12 +21,14 @@ use super::config::DoorConfig;
 use super::cors::{CorsRules, Crossing};
 use super::expect;
 use super::form::FormReply;
+use super::judge::HeadJudge;
 use super::prepare::{Gate, Stopped};
 use super::reply::{Asked, DETAIL, QUOTA_DETAIL, Stamper};
 use super::table::Operation;
 use crate::auth::{Authenticator, Code, Identity, Keys, Mechanism, Refusal, Target};
 use crate::limits::Limited;
 use crate::limits::body::metered;
+use crate::limits::proven::Proven;
 use crate::limits::turns::{Turn, Turns};
 use crate::logging::Asker;
 
@@ -63,12 +65,19 @@ where
         let authenticator = Authenticator::new(config.auth.clone(), clock, keys);
         let shared = Shared {
             stamper: Stamper::new(),
-            turns: Turns::new(config.requests_max),
+            turns: Turns::new(config.requests_max, config.anonymous_max()),
             retry_after: HeaderValue::from(config.retry_after_s),
-            gate: Gate { authenticator, config },
+            gate: Gate::new(authenticator, config),
             cors,
         };
         Self { shared: Arc::new(shared), inner }
+    }
+
+    /// The same, where `judge` refuses documents of anonymous requests by their heads.
+    pub(crate) fn judged_by(self, judge: Arc<dyn HeadJudge>) -> Self {
+        // A door has one judge: a second is not taken.
+        let _ = self.shared.gate.judge.set(judge);
+        self
     }
 
     /// What a request is aimed at, if that makes sense.
@@ -102,7 +111,13 @@ where
         let mut turn = None;
         let method = request.method();
         let response = match shared.preflight(method, request.uri(), request.headers()) {
-            Some(crossing) => shared.answer_preflight(&asked, crossing).await,
+            Some(crossing) => match shared.admit(&Identity::Anonymous) {
+                Ok(admitted) => {
+                    turn = Some(admitted);
+                    shared.answer_preflight(&asked, crossing).await
+                }
+                Err(stopped) => shared.stop(&asked, stopped),
+            },
             None => self.answer_request(&asked, request, &mut turn).await,
         };
         response.map(|body| GuardedBody { body, id, turn, tally: None, _permit: Some(permit) })
@@ -122,6 +137,7 @@ where
         let shared = &*self.shared;
         let crossing = shared.crossing(&request);
         let (request, waiting) = expect::watch(request);
+        let proven = request.extensions().get::<Proven>().cloned();
         if shared.gate.is_for_tokens(&request) {
             let mut response = match shared.admit(&Identity::Anonymous) {
                 Ok(admitted) => {
@@ -138,6 +154,9 @@ where
             // One that is counted as nobody's in particular is given back first.
             *turn = None;
             *turn = Some(shared.admit(who)?);
+            if let (Some(proven), Identity::Known(_)) = (&proven, who) {
+                proven.set();
+            }
             Ok(())
         };
         let mut response = match shared.gate.prepare(request, asked.id, &mut admit).await {

@@ -227,7 +227,7 @@ async fn bad_requests_never_reach_an_operation() {
             "PUT",
             "/b/k",
             &[("content-encoding", "gzip,aws-chunked"), ("x-amz-decoded-content-length", "4")],
-            "InvalidRequest",
+            "InvalidArgument",
         ),
         ("GET", "/b/k?uploads", &[], "InvalidRequest"),
         ("GET", "/b/k", &[("x-amz-copy-source", "b/k")], "InvalidArgument"),
@@ -330,7 +330,7 @@ async fn a_signed_payload_is_what_arrives() {
     send(&door, request("PUT", "/b/k", &[("content-length", "4")]), UNSIGNED, b"abc").await;
     let seen = recorder.seen.lock();
     assert_eq!(seen[0].body, Ok(Bytes::from_static(b"abc")));
-    assert_eq!(seen[1].body, Err(BodyError::ContentSha256));
+    assert!(matches!(seen[1].body, Err(BodyError::ContentSha256 { .. })));
     assert_eq!(seen[2].body, Err(BodyError::Incomplete));
 }
 
@@ -358,7 +358,10 @@ async fn documents_are_looked_over_first() {
     }
     // The checksum of a Complete is about the object.
     let complete = request("POST", "/b/k?uploadId=1", &[crc]);
-    assert_eq!(send(&door, complete, UNSIGNED, b"<C></C>").await.0, StatusCode::OK);
+    assert_eq!(
+        send(&door, complete, UNSIGNED, b"<CompleteMultipartUpload/>").await.0,
+        StatusCode::OK
+    );
     let wrong = "00".repeat(32);
     let signed = send(&door, request("POST", "/b?delete", &[]), &wrong, good.as_bytes()).await;
     assert_eq!(code(&signed), "XAmzContentSHA256Mismatch");

@@ -37,13 +37,17 @@ impl Gate {
             let target: Target = self.target(&parts.uri, &parts.headers)?;
             let length = number(&parts.headers, CONTENT_LENGTH.as_str())?;
             let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
-            let plan = BodyPlan { framing: Framing::Plain, facts, idle: self.config.body_idle };
-            let body = collect(DecodedBody::new(body, plan), sts::FORM_BYTES_MAX).await?;
-            Ok::<_, Refusal>((target, body))
+            let patience = self.config.patience();
+            let plan = BodyPlan { framing: Framing::Plain, facts, patience };
+            // Who sent it, its fields say.
+            let mut share = self.documents.begin(None);
+            let body = DecodedBody::new(body, plan);
+            let body = collect(body, sts::FORM_BYTES_MAX, &mut share).await?;
+            Ok::<_, Refusal>((target, body, share))
         };
         let id = id.to_string();
         let read = read.await;
         let asked = (&self.authenticator, &parts);
-        sts::answer(asked, read.as_ref().map(|(target, body)| (target, &body[..])), &id).await
+        sts::answer(asked, read.as_ref().map(|(target, body, _)| (target, &body[..])), &id).await
     }
 }

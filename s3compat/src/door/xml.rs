@@ -2,12 +2,15 @@
 //!
 //! Refused: what isn't UTF-8, DOCTYPE and other declarations, CDATA, entities beyond the five of
 //! XML and character references, depth and lists beyond what any S3 document has, and tags that don't
-//! close.
-//! Whether the names make sense is the operation's to say.
+//! close, and NULs. Where the [schema](super::schema) of a
+//! document is known, also elements that it doesn't have, text where none belongs, and numbers that are
+//! none. Whether a value makes sense is the operation's to say.
 
 use bytes::Bytes;
 
-use crate::auth::{Code, Refusal};
+use super::schema::{Element, Kind};
+use crate::auth::Refusal;
+use crate::sentences;
 
 /// S3's deepest request document has four levels.
 const DEPTH_MAX: usize = 8;
@@ -16,17 +19,24 @@ const DEPTH_MAX: usize = 8;
 const ELEMENTS_MAX: usize = martlet_protocol::limits::PARTS_MAX as usize + 1;
 /// Longest tag, attributes included.
 const TAG_BYTES_MAX: usize = 1024;
+/// Digits of the largest number, and its sign.
+const NUMBER_BYTES_MAX: usize = 20;
 /// Longest entity: a character reference of seven digits.
 const ENTITY_BYTES_MAX: usize = 10;
 
-/// Looks over a document.
-pub(super) fn inspect(document: &[u8]) -> Result<(), Refusal> {
+/// Looks over a document whose root is this one, if that is known. Returns true for one with elements
+/// that are to be [carried](crate::checksums::carried).
+pub(super) fn inspect(document: &[u8], root: Option<&'static Element>) -> Result<bool, Refusal> {
     let text = std::str::from_utf8(document).map_err(|_| malformed("it is not UTF-8"))?;
+    // Other control characters, which XML hasn't either, are in keys, and clients send them as they are.
+    if text.contains('\0') {
+        return Err(malformed("it has a NUL"));
+    }
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut open: Vec<Open<'_>> = Vec::new();
-    let mut has_root = false;
+    let (mut has_root, mut has_carried) = (false, false);
     while let Some((before, markup)) = rest.split_once('<') {
-        check_text(before, open.is_empty())?;
+        check_text(before, open.last_mut())?;
         rest = if let Some(instruction) = markup.strip_prefix('?') {
             behind(instruction, "?>")?
         } else if let Some(comment) = markup.strip_prefix("!--") {
@@ -36,23 +46,21 @@ pub(super) fn inspect(document: &[u8]) -> Result<(), Refusal> {
         } else {
             let (tag, rest) = split_tag(markup)?;
             if let Some(name) = tag.strip_prefix('/') {
-                if open.pop().map(|it| it.name) != Some(name.trim_ascii_end()) {
-                    return Err(malformed("a tag closes that was not open"));
-                }
+                close_tag(name, &mut open)?;
             } else {
                 if open.is_empty() && std::mem::replace(&mut has_root, true) {
                     return Err(malformed("it has two roots"));
                 }
-                open_tag(tag, &mut open)?;
+                has_carried |= open_tag(tag, &mut open, root)?;
             }
             rest
         };
     }
-    check_text(rest, open.is_empty())?;
+    check_text(rest, open.last_mut())?;
     if !open.is_empty() || !has_root {
         return Err(malformed("it has no end"));
     }
-    Ok(())
+    Ok(has_carried)
 }
 
 /// The document with characters beyond the first plane written out where it refers to them by
@@ -89,11 +97,20 @@ fn beyond(number: &str) -> Option<char> {
 /// An element that has not been closed yet.
 struct Open<'a> {
     name: &'a str,
+    /// What it may hold, if that is known.
+    element: Option<&'static Element>,
     /// How many there are within it.
     elements: usize,
+    /// The digits within it, if it is a number.
+    digits: String,
 }
 
-fn open_tag<'a>(tag: &'a str, open: &mut Vec<Open<'a>>) -> Result<(), Refusal> {
+/// Takes an element in. Returns true for one that is to be carried.
+fn open_tag<'a>(
+    tag: &'a str,
+    open: &mut Vec<Open<'a>>,
+    root: Option<&'static Element>,
+) -> Result<bool, Refusal> {
     check_entities(tag)?;
     let (tag, is_closed) = tag.strip_suffix('/').map_or((tag, false), |tag| (tag, true));
     let name = tag.split(|c: char| c.is_ascii_whitespace()).next().unwrap_or_default();
@@ -103,14 +120,35 @@ fn open_tag<'a>(tag: &'a str, open: &mut Vec<Open<'a>>) -> Result<(), Refusal> {
     if open.len() >= DEPTH_MAX {
         return Err(malformed("it is nested too deeply"));
     }
+    let element = match (open.last(), root) {
+        (Some(outer), _) => outer.element.map(|outer| outer.child(name)),
+        (None, root) => root.map(|root| (root.name == name).then_some(root)),
+    };
+    let element = match element {
+        Some(None) => return Err(malformed("an element is not known there")),
+        element => element.flatten(),
+    };
     if let Some(outer) = open.last_mut() {
         outer.elements += 1;
         if outer.elements > ELEMENTS_MAX {
             return Err(malformed("an element holds too many others"));
         }
     }
-    if !is_closed {
-        open.push(Open { name, elements: 0 });
+    open.push(Open { name, element, elements: 0, digits: String::new() });
+    if is_closed {
+        close_tag(name, open)?;
+    }
+    Ok(matches!(element, Some(Element { kind: Kind::Carried, .. })))
+}
+
+fn close_tag(name: &str, open: &mut Vec<Open<'_>>) -> Result<(), Refusal> {
+    let closed = open.pop().filter(|closed| closed.name == name.trim_ascii_end());
+    let closed = closed.ok_or_else(|| malformed("a tag closes that was not open"))?;
+    if matches!(closed.element, Some(Element { kind: Kind::Number, .. })) {
+        let digits = closed.digits.strip_prefix('-').unwrap_or(&closed.digits);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(malformed("a number is none"));
+        }
     }
     Ok(())
 }
@@ -133,9 +171,19 @@ fn behind<'a>(text: &'a str, end: &str) -> Result<&'a str, Refusal> {
     text.split_once(end).map(|(_, rest)| rest).ok_or_else(|| malformed("it has no end"))
 }
 
-fn check_text(text: &str, is_outside: bool) -> Result<(), Refusal> {
-    if is_outside && !text.bytes().all(|byte| byte.is_ascii_whitespace()) {
-        return Err(malformed("text stands outside of its root"));
+/// Looks over the text within an element, or outside of the root.
+fn check_text(text: &str, within: Option<&mut Open<'_>>) -> Result<(), Refusal> {
+    let is_blank = text.bytes().all(|byte| byte.is_ascii_whitespace());
+    let Some(within) = within else {
+        return if is_blank { Ok(()) } else { Err(malformed("text stands outside of its root")) };
+    };
+    match within.element.map(|element| &element.kind) {
+        Some(Kind::Group(_)) if !is_blank => return Err(malformed("text stands between elements")),
+        Some(Kind::Number) if within.digits.len() + text.len() > NUMBER_BYTES_MAX => {
+            return Err(malformed("a number is too long"));
+        }
+        Some(Kind::Number) => within.digits.push_str(text),
+        _ => {}
     }
     check_entities(text)
 }
@@ -155,13 +203,8 @@ fn check_entities(text: &str) -> Result<(), Refusal> {
 }
 
 fn malformed(what: &str) -> Refusal {
-    Refusal::new(
-        Code::MalformedXml,
-        format!(
-            "The XML you provided was not well-formed or did not validate against our published \
-             schema: {what}"
-        ),
-    )
+    tracing::debug!(what, "a document is malformed");
+    sentences::MALFORMED_XML.refusal()
 }
 
 #[cfg(test)]
@@ -169,6 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::auth::Code;
 
     #[test]
     fn documents_of_clients_pass() {
@@ -178,7 +222,7 @@ mod tests {
             "\u{feff}<a><!-- <b> --></a>",
             "<a ></a >",
         ] {
-            assert_eq!(inspect(document.as_bytes()), Ok(()), "{document}");
+            assert_eq!(inspect(document.as_bytes(), None), Ok(false), "{document}");
         }
     }
 
@@ -186,7 +230,7 @@ mod tests {
     fn bombs_and_broken_documents_are_refused() {
         let deep = format!("{}{}", "<a>".repeat(100_000), "</a>".repeat(100_000));
         let parts = |count| format!("<Complete>{}</Complete>", "<Part/>".repeat(count));
-        assert_eq!(inspect(parts(ELEMENTS_MAX).as_bytes()), Ok(()));
+        assert_eq!(inspect(parts(ELEMENTS_MAX).as_bytes(), None), Ok(false));
         let long_tag = format!("<a {}></a>", "x='1' ".repeat(1000));
         for document in [
             "<!DOCTYPE lolz [<!ENTITY lol \"lol\">]><a>&lol;</a>",
@@ -210,13 +254,87 @@ mod tests {
             &long_tag,
             &parts(ELEMENTS_MAX + 1),
         ] {
-            let code = inspect(document.as_bytes()).map_err(|refusal| refusal.code);
+            let code = inspect(document.as_bytes(), None).map_err(|refusal| refusal.code);
             assert_eq!(code, Err(Code::MalformedXml), "{}", &document[..document.len().min(80)]);
         }
-        assert!(inspect(b"<a>\xff</a>").is_err());
+        assert!(inspect(b"<a>\xff</a>", None).is_err());
         assert!(
-            inspect(&"<a/>".encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>()).is_err()
+            inspect(&"<a/>".encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>(), None)
+                .is_err()
         );
+    }
+
+    fn of_lifecycle(rule: &str) -> Result<(), Code> {
+        let document =
+            format!("<LifecycleConfiguration><Rule>{rule}</Rule></LifecycleConfiguration>");
+        let root = super::super::schema::root_of("PutBucketLifecycleConfiguration");
+        inspect(document.as_bytes(), root).map(drop).map_err(|refusal| refusal.code)
+    }
+
+    #[test]
+    fn numbers_are_numbers_to_their_end() {
+        let days =
+            |text: &str| of_lifecycle(&format!("<Expiration><Days>{text}</Days></Expiration>"));
+        for right in ["1", "3000", "-1", "0", "007", "1<!-- -->2"] {
+            assert_eq!(days(right), Ok(()), "{right}");
+        }
+        for wrong in [
+            "",
+            " ",
+            "1,000",
+            "1e3",
+            "1 day",
+            "3000.9",
+            "1x",
+            "x1",
+            "1 ",
+            " 1",
+            "--1",
+            "1-2",
+            "0x10",
+            "1<!-- -->-2",
+            "&#49;",
+            "+",
+            "+1",
+            "123456789012345678901",
+        ] {
+            assert_eq!(days(wrong), Err(Code::MalformedXml), "{wrong:?}");
+        }
+        assert_eq!(of_lifecycle("<Expiration><Days/></Expiration>"), Err(Code::MalformedXml));
+    }
+
+    #[test]
+    fn elements_that_the_schema_has_not_are_refused() {
+        assert_eq!(of_lifecycle(" <ID>a b</ID>\n <Status>Enabled</Status> "), Ok(()));
+        for wrong in
+            ["<Id>a</Id>", "<Days>1</Days>", "x", "<ID><b/></ID>", "<Filter>a</Filter>", "<Rule/>"]
+        {
+            assert_eq!(of_lifecycle(wrong), Err(Code::MalformedXml), "{wrong}");
+        }
+        let root = super::super::schema::root_of("PutObjectLockConfiguration");
+        let wrong = "<ObjectLockConfiguration><Rul/></ObjectLockConfiguration>";
+        assert!(inspect(wrong.as_bytes(), root).is_err());
+        assert!(inspect(b"<Lock/>", root).is_err());
+    }
+
+    #[test]
+    fn a_document_tells_of_elements_to_be_carried() {
+        let root = super::super::schema::root_of("CompleteMultipartUpload");
+        let complete = |element: &str| {
+            let part = format!("<Part><{element}>AA==</{element}></Part>");
+            let document = format!("<CompleteMultipartUpload>{part}</CompleteMultipartUpload>");
+            inspect(document.as_bytes(), root).unwrap()
+        };
+        assert!(complete("ChecksumXXHASH3") && complete("ChecksumMD5"));
+        assert!(!complete("ChecksumSHA256") && !complete("ETag"));
+    }
+
+    #[test]
+    fn no_document_holds_a_nul() {
+        for wrong in ["<a>\0</a>", "<a b='\0'/>", "\0<a/>"] {
+            assert!(inspect(wrong.as_bytes(), None).is_err(), "{wrong:?}");
+        }
+        assert_eq!(inspect("<a>\t\r\n\u{1}\u{85}\u{1f511}</a>".as_bytes(), None), Ok(false));
     }
 
     #[test]
@@ -231,7 +349,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_never_panics(document in "[<>!/?a&;#'\" \\-\\[\u{e9}]{0,60}") {
-            let _ = inspect(document.as_bytes());
+            let _ = inspect(document.as_bytes(), None);
         }
     }
 }

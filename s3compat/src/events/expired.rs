@@ -72,11 +72,12 @@ mod tests {
     struct Offered(Mutex<Vec<(String, Value)>>);
 
     impl Outlet for Offered {
-        fn knows(&self, _target: &str) -> bool {
+        fn admits(&self, _target: &str, _tenant: &str) -> bool {
             true
         }
 
-        fn offer(&self, target: &str, message: Bytes) {
+        fn offer(&self, target: &str, owner: &str, message: Bytes) {
+            assert_eq!(owner, "alice");
             let message = serde_json::from_slice(&message).unwrap();
             self.0.lock().push((target.to_owned(), message));
         }

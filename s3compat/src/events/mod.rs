@@ -40,12 +40,13 @@ use crate::ops::target_of;
 
 /// Where messages go: to targets that the process was told of, each under a name.
 pub trait Outlet: fmt::Debug + Send + Sync {
-    /// Whether there is a target of this name.
-    fn knows(&self, target: &str) -> bool;
+    /// Returns true when there is a target of this name, and the rules of a tenant's buckets may name it,
+    /// by the tenant's name.
+    fn admits(&self, target: &str, tenant: &str) -> bool;
 
-    /// Takes a message, one JSON document, on its way to a target. It returns at once; what can not
-    /// be taken is counted as lost.
-    fn offer(&self, target: &str, message: Bytes);
+    /// Takes a message, one JSON document, on its way to a target; `owner` is the canonical id of the
+    /// tenant whose bucket it is about. It returns at once; what can not be taken is counted as lost.
+    fn offer(&self, target: &str, owner: &str, message: Bytes);
 }
 
 /// Something that happened to an object.
@@ -114,7 +115,7 @@ pub(crate) fn tell(outlet: &dyn Outlet, about: &About<'_>, bucket: &Bucket, all:
     for happening in all {
         for rule in rules.meaning(happening.event, &happening.key) {
             if let Some(target) = target_of(&rule.arn) {
-                outlet.offer(target, message(about, happening, &rule.id));
+                outlet.offer(target, about.bucket_owner, message(about, happening, &rule.id));
             }
         }
     }

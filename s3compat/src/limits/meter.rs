@@ -47,6 +47,8 @@ impl Pace {
 pub(crate) struct Meter {
     /// Requests under way.
     pub(super) turns: AtomicUsize,
+    /// Bytes of documents that are held for its requests.
+    pub(super) document_bytes: AtomicUsize,
     is_limited: AtomicBool,
     paces: Mutex<Paces>,
 }

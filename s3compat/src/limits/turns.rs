@@ -4,9 +4,13 @@
 //! than their share: all turns, by those who have some now and one who has not come yet. So nobody has
 //! them all, and what somebody holds beyond its share falls to others as its requests end.
 //!
+//! Requests that nobody signed have a bound of their own, whatever is free: whoever has no key can't keep
+//! those who have one waiting.
+//!
 //! Invariants:
 //! * A request counts as its account's until its reply was sent or given up.
 //! * An account without a turn gets one while any of the last eighth is free.
+//! * Anonymous requests have no more turns than their bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +29,8 @@ pub(crate) struct Turns(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     all: usize,
+    /// Turns of requests that nobody signed.
+    anonymous_max: usize,
     free: Arc<Semaphore>,
     /// Accounts that have a turn.
     accounts: AtomicUsize,
@@ -40,11 +46,13 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    pub(crate) fn new(all: usize) -> Self {
+    /// `all` turns, of which anonymous requests get `anonymous_max` at a time, and one at least.
+    pub(crate) fn new(all: usize, anonymous_max: usize) -> Self {
         let all = all.min(Semaphore::MAX_PERMITS);
         let free = Arc::new(Semaphore::new(all));
-        let accounts = AtomicUsize::new(0);
-        Self(Arc::new(Shared { all, free, accounts, anonymous: Meters::default() }))
+        let (accounts, anonymous) = (AtomicUsize::new(0), Meters::default());
+        let anonymous_max = anonymous_max.max(1);
+        Self(Arc::new(Shared { all, anonymous_max, free, accounts, anonymous }))
     }
 
     /// A turn, if one is free, for somebody who isn't known yet.
@@ -61,7 +69,8 @@ impl Turns {
             shared.accounts.fetch_add(1, Ordering::AcqRel);
         }
         let turn = Turn { shared, meters };
-        (turns < turn.shared.share()).then_some(turn)
+        let bound = if whose.is_some() { usize::MAX } else { turn.shared.anonymous_max };
+        (turns < turn.shared.share().min(bound)).then_some(turn)
     }
 }
 
@@ -108,11 +117,11 @@ mod tests {
 
     #[test]
     fn one_who_comes_alone_leaves_an_eighth() {
-        let turns = Turns::new(80);
+        let turns = Turns::new(80, 80);
         assert_eq!(grab(&turns, &Meters::default()).len(), 70);
-        let few = Turns::new(3);
+        let few = Turns::new(3, 3);
         assert_eq!(grab(&few, &Meters::default()).len(), 3);
-        let one = Turns::new(1);
+        let one = Turns::new(1, 1);
         let held = grab(&one, &Meters::default());
         assert_eq!(held.len(), 1);
         drop(held);
@@ -121,7 +130,7 @@ mod tests {
 
     #[test]
     fn whoever_holds_most_makes_way_for_others() {
-        let turns = Turns::new(80);
+        let turns = Turns::new(80, 80);
         let (greedy, modest) = (Meters::default(), Meters::default());
         let mut most = grab(&turns, &greedy);
         let few = grab(&turns, &modest);
@@ -136,7 +145,7 @@ mod tests {
 
     #[test]
     fn newcomers_get_a_turn_though_two_hold_all_that_they_may() {
-        let turns = Turns::new(80);
+        let turns = Turns::new(80, 80);
         let (a, b) = (Meters::default(), Meters::default());
         let (_a, _b) = (grab(&turns, &a), ask(&turns, &b));
         for _ in 0..5 {
@@ -147,8 +156,19 @@ mod tests {
     }
 
     #[test]
+    fn anonymous_requests_have_a_bound_and_keys_have_none() {
+        let turns = Turns::new(80, 10);
+        let ask = || Some((turns.take()?, turns.count(None)?));
+        let anonymous: Vec<_> = std::iter::from_fn(ask).collect();
+        assert_eq!(anonymous.len(), 10);
+        assert_eq!(grab(&turns, &Meters::default()).len(), 60, "all but the last eighth");
+        drop(anonymous);
+        assert!(ask().is_some());
+    }
+
+    #[test]
     fn turns_are_given_back() {
-        let turns = Turns::new(80);
+        let turns = Turns::new(80, 80);
         let meters = Meters::default();
         for _ in 0..3 {
             assert_eq!(grab(&turns, &meters).len(), 70);

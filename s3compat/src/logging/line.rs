@@ -22,9 +22,10 @@ use crate::service::{Tls, TlsVersion};
 const TIME: &[BorrowedFormatItem<'_>] =
     format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
 /// Within quotes.
-const QUOTED: &AsciiSet = &CONTROLS.add(b'"');
-/// Between spaces.
-const BARE: &AsciiSet = &QUOTED.add(b' ').add(b'%');
+const QUOTED: &AsciiSet = &CONTROLS.add(b'"').add(b'\\');
+/// Between spaces: nothing that could begin or end a field.
+const BARE: &AsciiSet =
+    &QUOTED.add(b' ').add(b'%').add(b'\'').add(b'`').add(b'[').add(b']').add(b'(').add(b')');
 
 /// Who asked, among the extensions of a reply to a request that the door let in.
 #[derive(Clone, Debug)]
@@ -284,6 +285,42 @@ mod tests {
             "Yes",
         ];
         assert_eq!(fields(&line.finish(7, 5)), expected);
+    }
+
+    #[test]
+    fn whatever_clients_send_there_are_26_fields() {
+        // As those take lines apart who read logs: what begins with a quote or a bracket ends with one.
+        let count = |line: &str| {
+            let (mut rest, mut count) = (line, 0);
+            while !rest.is_empty() {
+                let end = match rest.as_bytes()[0] {
+                    b'"' => 2 + rest[1..].find('"').unwrap(),
+                    b'[' => 2 + rest[1..].find(']').unwrap(),
+                    b'\'' | b'`' | b'\\' => panic!("{line}"),
+                    _ => rest.find(' ').unwrap_or(rest.len()),
+                };
+                count += 1;
+                rest = rest[end..].strip_prefix(' ').unwrap_or(&rest[end..]);
+            }
+            count
+        };
+        for text in [
+            "", " ", "a b", "\"", "a\"b c", "[x] y", "]", "'a b'", "\\", "\\\" x", "a\tb", "-",
+            "\u{a0}",
+        ] {
+            let line = Line::new(&Facts {
+                key: Some(text),
+                referer: Some(text),
+                agent: Some(text),
+                version: Some(text),
+                host: Some(text),
+                request: &format!("GET /{text} HTTP/1.1"),
+                error: Some(text),
+                ..facts()
+            });
+            let line = line.finish(1, 1);
+            assert_eq!(count(&line), 26, "{text:?}: {line}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use martlet_proxy::{Guard, ObjectName, ObjectStore};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::dto::{PutObjectLegalHoldInput, PutObjectRetentionInput, PutObjectTaggingInput};
-use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, s3_error};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Result};
 
 use super::asked::{self, Asked};
 use super::lock::{legal_hold, retention};
@@ -28,6 +28,7 @@ use crate::auth::{Identity, Query, Who};
 use crate::door::Operation;
 use crate::errors::s3_error;
 use crate::lock;
+use crate::sentences;
 
 /// s3s is told no secrets: the door has authenticated the request and taken its credentials out.
 pub(crate) struct NoSecrets;
@@ -293,7 +294,7 @@ pub(super) async fn conceal<T>(rights: Option<Rights>, outcome: S3Result<T>) -> 
 
 /// 403.
 pub(super) fn denied() -> S3Error {
-    s3_error!(AccessDenied, "Access Denied")
+    sentences::ACCESS_DENIED.error()
 }
 
 #[cfg(test)]

@@ -13,8 +13,9 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 use super::versions::named;
 use super::{BareTags, Operations, ReplyStatus, lenient, limit, wire_count, wire_size};
 use crate::attributes::{stamp_headers, wire_class, wire_etag, wire_time, wire_version};
-use crate::checksums::{set_checksums, wire_kind};
+use crate::checksums::{carried, set_checksums, wire_kind};
 use crate::errors::s3_error;
+use crate::sentences;
 
 const ATTRIBUTES: &str = "x-amz-object-attributes";
 
@@ -74,6 +75,8 @@ impl Operations {
         let token = self.store.token(&input.bucket, &input.key, found.stamp);
         let mut response = S3Response::with_headers(output, stamp_headers(token));
         response.extensions.insert(BareTags);
+        let of_parts = found.parts.iter().filter_map(|part| part.checksum.as_ref());
+        carried::note(&mut response.extensions, object.checksums.iter().chain(of_parts));
         Ok(response)
     }
 }
@@ -90,7 +93,7 @@ fn wanted(headers: &HeaderMap) -> S3Result<Vec<Attribute>> {
                 "ObjectParts" => Attribute::Parts,
                 "StorageClass" => Attribute::Class,
                 "ObjectSize" => Attribute::Size,
-                _ => return Err(s3_error!(InvalidArgument, "Invalid attribute name specified.")),
+                _ => return Err(sentences::OBJECT_ATTRIBUTE.argument(ATTRIBUTES, name).into()),
             });
         }
     }

@@ -30,10 +30,18 @@ const BUCKETS_MAX: usize = 10_000;
 /// What tokens of ListBuckets are for: no bucket has an empty name.
 const TOKEN_SCOPE: &str = "";
 
+/// Beginnings and ends of names that S3 keeps for other things than buckets of this kind.
+const RESERVED_STARTS: [&str; 3] = ["xn--", "sthree-", "amzn-s3-demo-"];
+const RESERVED_ENDS: [&str; 5] = ["-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"];
+
 /// A bucket's name may be the name of a host, so none of its labels begins or ends with a hyphen. At the
-/// name's own ends there is none anyway.
+/// name's own ends there is none anyway. Some names are reserved.
 fn check_labels(name: &str) -> S3Result<()> {
-    if name.contains(".-") || name.contains("-.") {
+    if name.contains(".-")
+        || name.contains("-.")
+        || RESERVED_STARTS.iter().any(|start| name.starts_with(start))
+        || RESERVED_ENDS.iter().any(|end| name.ends_with(end))
+    {
         return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
     }
     Ok(())

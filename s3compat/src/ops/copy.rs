@@ -1,8 +1,8 @@
 //! CopyObject, and the source of a copy.
 
 use http::HeaderMap;
-use martlet_protocol::VersionId;
 use martlet_protocol::entry::{ChecksumAlgorithm, Marks};
+use martlet_protocol::{Version, VersionId};
 use martlet_proxy::{CopyObject, ObjectName, Written};
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopyObjectResult, CopySource, MetadataDirective,
@@ -17,11 +17,13 @@ use crate::attributes::{
     from_request, names_redirect, names_storage_class, stamp_headers, storage_class_of, tags_of,
     wire_etag, wire_new_version, wire_time,
 };
-use crate::checksums::{self, set_checksums, wire_kind};
+use crate::checksums::{self, carried, set_checksums, wire_kind};
 use crate::encryption::Encryption;
 use crate::errors::s3_error;
 use crate::events::{Event, Happened};
-use crate::lock;
+use crate::{lock, sentences};
+
+const TAGGING_DIRECTIVE: &str = "x-amz-tagging-directive";
 
 impl Operations {
     pub(super) async fn copy_object(
@@ -36,7 +38,7 @@ impl Operations {
         let directive = input.metadata_directive.as_ref().map(MetadataDirective::as_str);
         let new_metadata = replaces(directive, "x-amz-metadata-directive")?;
         let directive = input.tagging_directive.as_ref().map(TaggingDirective::as_str);
-        let new_tags = replaces(directive, "x-amz-tagging-directive")?;
+        let new_tags = replaces(directive, TAGGING_DIRECTIVE)?;
         let tags_to = (!new_tags).then_some(input.key.as_str());
         let from = ObjectName { key: &source.1, version: source_version };
         let guard = rights.check_source((&source.0, from), tags_to).await?;
@@ -63,7 +65,7 @@ impl Operations {
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let output = CopyObjectOutput {
             copy_object_result: Some(copy_result(&written)),
-            copy_source_version_id: source_version.map(|version| version.to_string()),
+            copy_source_version_id: copied_version(source_version, written.source_version),
             version_id: wire_new_version(&written.object),
             ..Default::default()
         };
@@ -71,6 +73,7 @@ impl Operations {
         let place = (input.bucket.as_str(), input.key.as_str());
         self.tell_expiration(&mut headers, place, &written.object).await;
         let mut response = S3Response::with_headers(output, headers);
+        carried::note(&mut response.extensions, &written.object.checksums);
         response.extensions.insert(Happened::wrote(Event::Copy, &input.key, &written));
         Ok(response)
     }
@@ -88,12 +91,21 @@ fn copy_result(written: &Written) -> CopyObjectResult {
     result
 }
 
+/// The version that was copied: the one that was asked for, or the current one of a bucket that has versions.
+pub(super) fn copied_version(asked: Option<VersionId>, found: Option<Version>) -> Option<String> {
+    asked.or_else(|| found.map(Version::name)).map(|version| version.to_string())
+}
+
 /// Whether a directive says REPLACE; COPY is the default.
-fn replaces(directive: Option<&str>, name: &str) -> S3Result<bool> {
+fn replaces(directive: Option<&str>, name: &'static str) -> S3Result<bool> {
     match directive {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
-        Some(_) => Err(s3_error!(InvalidArgument, "{name} must be COPY or REPLACE")),
+        Some(given) => {
+            let what = if name == TAGGING_DIRECTIVE { "tagging" } else { "metadata" };
+            let wrong = sentences::DIRECTIVE.about(what).with_detail("ArgumentName", name);
+            Err(wrong.with_detail("ArgumentValue", given).into())
+        }
     }
 }
 
@@ -109,12 +121,7 @@ fn check_purpose(headers: &HeaderMap, onto_itself: bool, new_metadata: bool) -> 
         ));
     }
     if onto_itself && !names_storage_class(headers) && !Encryption::changes_copy(headers) {
-        return Err(s3_error!(
-            InvalidRequest,
-            "This copy request is illegal because it is trying to copy an object to itself \
-             without changing the object's metadata, storage class, website redirect location or \
-             encryption attributes."
-        ));
+        return Err(sentences::COPY_ONTO_ITSELF.error());
     }
     Ok(())
 }

@@ -9,12 +9,13 @@ use s3s::dto::{
     CORSConfiguration, CORSRule, DeleteBucketCorsInput, DeleteBucketCorsOutput, GetBucketCorsInput,
     GetBucketCorsOutput, PutBucketCorsInput, PutBucketCorsOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result};
 
-use super::settings::{from_document, missing};
+use super::settings::from_document;
 use super::{Operations, lenient};
 use crate::auth::{Code, Refusal};
 use crate::door::{CorsRules, is_cors_method};
+use crate::sentences;
 
 /// Rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
@@ -34,15 +35,15 @@ impl CorsRules for SetRules {
     fn of<'a>(&'a self, bucket: &'a str) -> BoxFuture<'a, Result<Option<Vec<CORSRule>>, Refusal>> {
         Box::pin(async move {
             let bucket = self.0.bucket(bucket).await.map_err(|error| match error {
-                Error::NoSuchBucket => Refusal::new(Code::NoSuchBucket, error.to_string()),
+                Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
                 error => {
                     tracing::warn!(%error, "the rules for other origins could not be asked for");
                     Refusal::new(Code::SlowDown, "Please try again in a moment.")
                 }
             })?;
             let Some(document) = bucket.settings.get(Setting::Cors) else { return Ok(None) };
-            let rules: CORSConfiguration = from_document(document)
-                .map_err(|_| Refusal::new(Code::InternalError, "Please try again."))?;
+            let rules: CORSConfiguration =
+                from_document(document).map_err(|_| sentences::INTERNAL.refusal())?;
             Ok(Some(rules.cors_rules))
         })
     }
@@ -51,30 +52,24 @@ impl CorsRules for SetRules {
 /// Refuses rules that S3 does not take.
 fn check(rules: &[CORSRule]) -> S3Result<()> {
     if rules.is_empty() {
-        return Err(s3_error!(MalformedXML, "A CORS configuration has a rule at least"));
+        return Err(sentences::MALFORMED_XML.error());
     }
     if rules.len() > RULES_MAX {
-        return Err(s3_error!(InvalidRequest, "A bucket has {RULES_MAX} CORS rules at most"));
+        return Err(sentences::CORS_RULES.about(RULES_MAX).into());
     }
     rules.iter().try_for_each(check_rule)
 }
 
 fn check_rule(rule: &CORSRule) -> S3Result<()> {
     if rule.allowed_methods.is_empty() || rule.allowed_origins.is_empty() {
-        return Err(s3_error!(MalformedXML, "A CORS rule has a method and an origin at least"));
+        return Err(sentences::MALFORMED_XML.error());
     }
     if let Some(method) = rule.allowed_methods.iter().find(|method| !is_cors_method(method)) {
-        return Err(s3_error!(
-            InvalidRequest,
-            "Found unsupported HTTP method in CORS config. Unsupported method is {method}"
-        ));
+        return Err(sentences::CORS_METHOD.about(method).into());
     }
     check_patterns(rule)?;
     if rule.id.as_ref().is_some_and(|id| id.chars().count() > ID_CHARS_MAX) {
-        return Err(s3_error!(
-            InvalidRequest,
-            "The ID of a CORS rule has {ID_CHARS_MAX} characters at most"
-        ));
+        return Err(sentences::CORS_ID.about(ID_CHARS_MAX).into());
     }
     Ok(())
 }
@@ -88,21 +83,14 @@ fn check_patterns(rule: &CORSRule) -> S3Result<()> {
     for (name, patterns) in patterns {
         let wild = patterns.into_iter().flatten().find(|it| it.matches('*').count() > 1);
         if let Some(pattern) = wild {
-            return Err(s3_error!(
-                InvalidRequest,
-                "{name} \"{pattern}\" can not have more than one wildcard."
-            ));
+            return Err(sentences::CORS_WILDCARD.about_both(name, pattern).into());
         }
     }
     if let Some(header) = rule.expose_headers.iter().flatten().find(|it| it.contains('*')) {
-        return Err(s3_error!(
-            InvalidRequest,
-            "ExposeHeader \"{header}\" contains wildcard. We currently do not support wildcard for \
-             ExposeHeader."
-        ));
+        return Err(sentences::CORS_EXPOSED.about(header).into());
     }
     if rule.allowed_origins.iter().any(|it| it.contains(char::is_control)) {
-        return Err(s3_error!(InvalidRequest, "A CORS rule has a control character"));
+        return Err(sentences::CORS_CONTROL.error());
     }
     check_names("AllowedHeader", rule.allowed_headers.as_ref())?;
     check_names("ExposeHeader", rule.expose_headers.as_ref())
@@ -113,9 +101,7 @@ fn check_names(element: &str, names: Option<&Vec<String>>) -> S3Result<()> {
     let is_name = |name: &str| HeaderName::from_bytes(name.as_bytes()).is_ok();
     match names.into_iter().flatten().find(|name| !is_name(name)) {
         None => Ok(()),
-        Some(name) => {
-            Err(s3_error!(InvalidRequest, "{element} \"{name}\" contains invalid character."))
-        }
+        Some(name) => Err(sentences::CORS_NAME.about_both(element, name).into()),
     }
 }
 
@@ -126,9 +112,7 @@ impl Operations {
     ) -> S3Result<S3Response<GetBucketCorsOutput>> {
         let rules: Option<CORSConfiguration> =
             self.setting(&request.input.bucket, Setting::Cors).await?;
-        let rules = rules.ok_or_else(|| {
-            missing("NoSuchCORSConfiguration", "The CORS configuration does not exist")
-        })?;
+        let rules = rules.ok_or_else(|| sentences::NO_SUCH_CORS.error())?;
         Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules.cors_rules) }))
     }
 

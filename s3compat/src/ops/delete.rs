@@ -1,7 +1,10 @@
 //! DeleteObject and DeleteObjects.
 
+use std::sync::Arc;
+
 use futures::StreamExt;
-use http::StatusCode;
+use http::{Extensions, HeaderMap, StatusCode};
+use martlet_protocol::entry::ChecksumAlgorithm;
 use martlet_protocol::limits::{KEY_BYTES_MAX, LIST_KEYS_MAX};
 use martlet_protocol::lock::Bypass;
 use martlet_proxy::{DeleteConditions, Deleted, ETagCondition, ObjectName};
@@ -18,9 +21,12 @@ use super::rights::Rights;
 use super::versions::named;
 use super::{Operations, lenient};
 use crate::attributes::stamp_headers;
+use crate::checksums;
+use crate::decode::BodyFacts;
 use crate::errors::s3_error;
 use crate::events::{Happened, Happening};
 use crate::logging::{Batched, BatchedKey};
+use crate::sentences;
 
 /// Deletes of one request under way at a time: enough to share syncs, few enough to share the
 /// node with others.
@@ -67,14 +73,12 @@ impl Operations {
         mut request: S3Request<DeleteObjectsInput>,
     ) -> S3Result<S3Response<DeleteObjectsOutput>> {
         lenient(&mut request).refuse_conditions()?;
+        check_digest(&request.headers, &request.extensions)?;
         let rights = Rights::find(&request.extensions)?;
         let DeleteObjectsInput { bucket, delete, bypass_governance_retention, .. } = request.input;
         let bypass = bypass_of(bypass_governance_retention);
         if !(1..=LIST_KEYS_MAX).contains(&delete.objects.len()) {
-            return Err(s3_error!(
-                MalformedXML,
-                "A request deletes between 1 and {LIST_KEYS_MAX} objects"
-            ));
+            return Err(sentences::MALFORMED_XML.error());
         }
         self.store.bucket(&bucket).await.map_err(s3_error)?;
         let quiet = delete.quiet == Some(true);
@@ -154,6 +158,22 @@ impl Operations {
     }
 }
 
+/// Refuses a list of keys of which nothing says that it arrived as it was sent. What was said has been
+/// compared in the door.
+fn check_digest(headers: &HeaderMap, extensions: &Extensions) -> S3Result<()> {
+    let facts = extensions.get::<Arc<BodyFacts>>();
+    let is_given = |algorithm: ChecksumAlgorithm| {
+        let name = checksums::header(algorithm);
+        let trailers = facts.and_then(|facts| facts.trailers());
+        headers.contains_key(name) || trailers.is_some_and(|trailers| trailers.contains_key(name))
+    };
+    let has_md5 = facts.is_some_and(|facts| facts.content_md5().is_some());
+    if has_md5 || ChecksumAlgorithm::ALL.into_iter().any(is_given) {
+        return Ok(());
+    }
+    Err(sentences::MISSING_DIGEST.error())
+}
+
 /// What the log says of one of many keys.
 fn batched_key(object: &ObjectIdentifier, outcome: &S3Result<Deleted>) -> BatchedKey {
     let (status, error) = match outcome {
@@ -188,7 +208,7 @@ fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
         return Err(s3_error!(UserKeyMustBeSpecified, "The key must not be empty"));
     }
     if object.key.len() > KEY_BYTES_MAX {
-        return Err(s3_error!(KeyTooLongError, "Your key is too long"));
+        return Err(sentences::KEY_TOO_LONG.error());
     }
     let if_match = object.e_tag.as_ref().map(|tag| match tag.value() {
         "*" => ETagCondition::Any,

@@ -15,6 +15,7 @@ use super::settings::missing;
 use super::{Operations, ReplyStatus, lenient};
 use crate::encryption::{AES256, Encryption, Use, no_kms};
 use crate::errors::s3_error;
+use crate::sentences;
 
 /// Gives the session of a request the keys that it brought.
 pub(super) fn unlock(operation: &str, request: &Extensions, session: &Session) -> S3Result<()> {
@@ -38,10 +39,7 @@ fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
     let [ServerSideEncryptionRule { apply_server_side_encryption_by_default: Some(rule), .. }] =
         &configuration.rules[..]
     else {
-        return Err(s3_error!(
-            MalformedXML,
-            "An encryption configuration has one rule, with what applies by default"
-        ));
+        return Err(sentences::MALFORMED_XML.error());
     };
     match rule.sse_algorithm.as_str() {
         AES256 if rule.kms_master_key_id.is_none() => Ok(()),
@@ -50,11 +48,7 @@ fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
             "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms"
         )),
         "aws:kms" | "aws:kms:dsse" => Err(no_kms()),
-        _ => Err(s3_error!(
-            MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published \
-             schema"
-        )),
+        _ => Err(sentences::MALFORMED_XML.error()),
     }
 }
 

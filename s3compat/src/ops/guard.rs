@@ -20,19 +20,23 @@ pub(super) struct ByList {
     pub(super) requester: Arc<Requester>,
     pub(super) standing: Arc<Standing>,
     pub(super) wanted: Vec<Permission>,
+    /// What the bucket's policy allows to do with its owner's objects, and lists with others'.
+    pub(super) allowed: Vec<Permission>,
 }
 
 impl Guard for ByList {
     fn admits(&self, object: &Object) -> bool {
-        let Self { requester, standing, wanted } = self;
+        let Self { requester, standing, wanted, allowed } = self;
         match list_of(&object.attributes.marks, &standing.owner) {
-            None => requester.owns(&standing.owner),
+            None => wanted.is_empty() || requester.owns(&standing.owner),
             Some(acl) => {
                 let ignores_public = standing.control.ignores_public;
-                let admits =
-                    wanted.iter().all(|wanted| acl.allows(requester, *wanted, ignores_public));
+                let of_others = (acl.owner != standing.owner).then_some(allowed);
+                let mut asked = wanted.iter().chain(of_others.into_iter().flatten()).peekable();
+                let is_asked = asked.peek().is_some();
+                let admits = asked.all(|it| acl.allows(requester, *it, ignores_public));
                 let is_its_own = requester.owns(&standing.owner) && requester.owns(&acl.owner);
-                if admits && !is_its_own {
+                if admits && is_asked && !is_its_own {
                     standing.acl_use.note();
                 }
                 admits

@@ -15,9 +15,9 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::settings::missing;
 use super::{Operations, lenient};
 use crate::errors::{internal, s3_error};
+use crate::sentences;
 
 /// From which size on objects change their class, where nobody says.
 const MINIMUM_DEFAULT: &str = "all_storage_classes_128K";
@@ -30,9 +30,8 @@ impl Operations {
     ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
         let bucket = &request.input.bucket;
         let document = self.store.bucket_setting(bucket, Setting::Lifecycle).await;
-        let document = document.map_err(s3_error)?.ok_or_else(|| {
-            missing("NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist")
-        })?;
+        let document =
+            document.map_err(s3_error)?.ok_or_else(|| sentences::NO_SUCH_LIFECYCLE.error())?;
         let lifecycle = Lifecycle::of(&document).map_err(|error| {
             tracing::error!(%error, "the lifecycle rules of a bucket can not be read");
             internal()
@@ -53,11 +52,7 @@ impl Operations {
         let given = input.transition_default_minimum_object_size;
         let given = given.map(|minimum| minimum.as_str().to_owned());
         if given.as_deref().is_some_and(|minimum| !MINIMA.contains(&minimum)) {
-            return Err(s3s::s3_error!(
-                InvalidRequest,
-                "Invalid TransitionDefaultMinimumObjectSize value. Please specify one of {}",
-                MINIMA.join(", ")
-            ));
+            return Err(sentences::LIFECYCLE_MINIMUM.about(MINIMA.join(", ")).into());
         }
         let rules = wire::from_wire(input.lifecycle_configuration)?;
         let lifecycle = Lifecycle { rules, transition_minimum: given };

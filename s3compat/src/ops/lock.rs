@@ -25,16 +25,14 @@ use crate::errors::{custom, s3_error};
 use crate::lock::{
     hold_name, hold_of, mode_name, mode_of, ms_of, wire_date, write_hold, write_retention,
 };
+use crate::sentences;
 
 /// The longest default retention.
 const DAYS_MAX: u32 = 36_500;
 const YEARS_MAX: u32 = 100;
 
 fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
+    sentences::MALFORMED_XML.error()
 }
 
 /// Which locks a request passes over; whether it may is for the access check to say.

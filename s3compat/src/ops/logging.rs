@@ -25,6 +25,7 @@ use super::{Operations, lenient};
 use crate::access::{Acl, Action, Context, Grant, Question, Requester};
 use crate::errors::{custom, internal, s3_error};
 use crate::logging::{KeyFormat, Logging};
+use crate::sentences;
 
 /// Bytes that the keys of logs have after their prefix, at most.
 const AFTER_PREFIX_BYTES: usize = 256;
@@ -141,10 +142,7 @@ fn no_target() -> S3Error {
 }
 
 fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
+    sentences::MALFORMED_XML.error()
 }
 
 fn key_format(given: Option<TargetObjectKeyFormat>) -> S3Result<KeyFormat> {

@@ -17,6 +17,7 @@ mod encoding;
 mod encryption;
 mod guard;
 mod initiator;
+mod judge;
 mod lifecycle;
 mod list;
 mod lock;
@@ -28,6 +29,7 @@ mod outgoing;
 mod ownership;
 mod parts;
 mod policy;
+mod principals;
 mod read;
 mod rights;
 mod settings;
@@ -44,16 +46,19 @@ use http::{Extensions, StatusCode};
 use martlet_proxy::{Ask, ObjectStore, Session};
 #[allow(clippy::wildcard_imports, reason = "the request and reply of every operation below")]
 use s3s::dto::*;
-use s3s::{S3, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3, S3Request, S3Response, S3Result};
 
 pub(crate) use access::{ByPolicy, NoSecrets};
 pub(crate) use asked::{add_extensions, add_requester, add_time};
 pub(crate) use cors::SetRules;
+pub(crate) use judge::ByHead;
 pub(crate) use logging::{mark_log, may_deliver};
 pub(crate) use notification::{Announced, Targets, target_of};
+pub(crate) use principals::{Unbound, bind};
 
 use crate::auth::Identity;
 use crate::lenient::Lenient;
+use crate::sentences;
 use crate::token::TokenKey;
 
 /// The operations.
@@ -104,14 +109,15 @@ fn owner(extensions: &Extensions) -> S3Result<String> {
 }
 
 /// At most `maximum` of something, as a client asked; the default is the maximum.
-fn limit(asked: Option<i32>, maximum: usize, name: &str) -> S3Result<usize> {
+fn limit(asked: Option<i32>, maximum: usize, name: &'static str) -> S3Result<usize> {
     let Some(asked) = asked else { return Ok(maximum) };
     match usize::try_from(asked) {
         Ok(asked) => Ok(asked.min(maximum)),
-        Err(_) => Err(s3_error!(
-            InvalidArgument,
-            "Argument {name} must be an integer between 0 and 2147483647"
-        )),
+        Err(_) => Err(sentences::LIMIT
+            .about(name)
+            .with_detail("ArgumentName", name)
+            .with_detail("ArgumentValue", asked.to_string())
+            .into()),
     }
 }
 

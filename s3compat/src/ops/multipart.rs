@@ -18,10 +18,10 @@ use super::initiator::mark_initiator;
 use super::rights::Rights;
 use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
-use crate::checksums::{self, set_checksums, wire_algorithm, wire_kind};
+use crate::checksums::{self, carried, set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 use crate::events::{Event, Happened};
-use crate::lock;
+use crate::{lock, sentences};
 
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
@@ -91,6 +91,7 @@ impl Operations {
         };
         set_checksums!(output, &object.checksums, object.etag);
         let mut response = S3Response::with_headers(output, headers);
+        carried::note(&mut response.extensions, &object.checksums);
         response.extensions.insert(happened);
         Ok(response)
     }
@@ -120,19 +121,11 @@ pub(super) fn part_number(number: i32) -> S3Result<u32> {
     u32::try_from(number)
         .ok()
         .filter(|number| (1..=u32::from(PARTS_MAX)).contains(number))
-        .ok_or_else(|| {
-            s3_error!(
-                InvalidArgument,
-                "Part number must be an integer between 1 and {PARTS_MAX}, inclusive"
-            )
-        })
+        .ok_or_else(|| sentences::PART_NUMBER.argument("partNumber", number).into())
 }
 
 fn malformed() -> S3Error {
-    s3_error!(
-        MalformedXML,
-        "The XML you provided was not well-formed or did not validate against our published schema"
-    )
+    sentences::MALFORMED_XML.error()
 }
 
 /// The parts that Complete names.
@@ -154,24 +147,24 @@ fn named_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<NamedPa
 }
 
 fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
-    let number = part_number(part.part_number.ok_or_else(malformed)?)?;
+    let number = part.part_number.ok_or_else(malformed)?;
+    if number < 1 {
+        return Err(sentences::PART_NUMBER_OF_COMPLETE.argument("PartNumber", number).into());
+    }
+    let number = part_number(number)?;
     let etag = part.e_tag.ok_or_else(malformed)?.value().to_owned();
     let given = [
-        (ChecksumAlgorithm::Crc32, part.checksum_crc32),
-        (ChecksumAlgorithm::Crc32c, part.checksum_crc32c),
-        (ChecksumAlgorithm::Crc64Nvme, part.checksum_crc64nvme),
-        (ChecksumAlgorithm::Sha1, part.checksum_sha1),
-        (ChecksumAlgorithm::Sha256, part.checksum_sha256),
+        part.checksum_crc32.map(|text| (ChecksumAlgorithm::Crc32, text)),
+        part.checksum_crc32c.map(|text| (ChecksumAlgorithm::Crc32c, text)),
+        part.checksum_crc64nvme.map(|text| (ChecksumAlgorithm::Crc64Nvme, text)),
+        part.checksum_sha1.map(|text| (ChecksumAlgorithm::Sha1, text)),
+        part.checksum_sha256.map(carried::loaded),
     ];
     let mut checksums = Vec::new();
-    for (algorithm, text) in given {
-        let Some(text) = text else { continue };
+    for (algorithm, text) in given.into_iter().flatten() {
         let value = checksums::decode(algorithm, &text).filter(|_| checksums.is_empty());
         let Some(value) = value else {
-            return Err(s3_error!(
-                InvalidArgument,
-                "Part {number} has a checksum that is none, or several of them"
-            ));
+            return Err(sentences::PART_CHECKSUM.argument("Checksum", text).into());
         };
         checksums.push((algorithm, value));
     }
@@ -179,9 +172,13 @@ fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
 }
 
 fn object_size(size: Option<i64>) -> S3Result<Option<u64>> {
-    size.map(u64::try_from)
-        .transpose()
-        .map_err(|_| s3_error!(InvalidRequest, "Value for x-amz-mp-object-size header is invalid."))
+    size.map(u64::try_from).transpose().map_err(|_| {
+        let given = size.unwrap_or_default();
+        s3_error!(
+            InvalidRequest,
+            "Value for x-amz-mp-object-size header is less than zero: '{given}'"
+        )
+    })
 }
 
 /// Where the object can be read, as far as the request and whoever ends TLS in front tell.
@@ -250,6 +247,13 @@ mod tests {
         let named = parts_of(vec![with("AAAAAA==")]).unwrap();
         assert_eq!(named[0].checksums, [(ChecksumAlgorithm::Crc32, vec![0; 4])]);
         assert_eq!(parts_of(vec![with("?")]).unwrap_err(), "InvalidArgument");
+        let other = |text: &str| CompletedPart {
+            checksum_sha256: Some(carried::load(ChecksumAlgorithm::Xxhash3, text)),
+            ..part(Some(1), Some("a"))
+        };
+        let named = parts_of(vec![other("AAAAAAAAAAA=")]).unwrap();
+        assert_eq!(named[0].checksums, [(ChecksumAlgorithm::Xxhash3, vec![0; 8])]);
+        assert_eq!(parts_of(vec![other("AAAAAA==")]).unwrap_err(), "InvalidArgument");
         let sha1 = Some("Kq5sNclPz7QV2+lfQIuc6R7oRu0=".to_owned());
         let both = CompletedPart { checksum_sha1: sha1, ..with("AAAAAA==") };
         assert_eq!(parts_of(vec![both]).unwrap_err(), "InvalidArgument");

@@ -1,11 +1,12 @@
 //! The tags that a bucket is made with. s3s passes over them, so they are read from the document itself.
 
 use http::Extensions;
+use s3s::S3Result;
 use s3s::dto::{Tag, Tagging};
 use s3s::xml::{DeError, DeResult, Deserialize, DeserializeContent, Deserializer};
-use s3s::{S3Result, s3_error};
 
 use crate::door::Document;
+use crate::sentences;
 use crate::tags;
 
 const ROOT: &str = "CreateBucketConfiguration";
@@ -48,7 +49,7 @@ fn asked(extensions: &Extensions) -> S3Result<Vec<Tag>> {
     }
     match NewTags::deserialize(&mut Deserializer::new(document)) {
         Ok(NewTags(tags)) => Ok(tags.unwrap_or_default()),
-        Err(_) => Err(s3_error!(MalformedXML, "The tags of a new bucket can't be read")),
+        Err(_) => Err(sentences::MALFORMED_XML.error()),
     }
 }
 

@@ -16,11 +16,12 @@ use s3s::dto::{
     PutBucketNotificationConfigurationInput, PutBucketNotificationConfigurationOutput,
     QueueConfiguration, S3KeyFilter, TopicConfiguration,
 };
-use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::{Operations, lenient};
 use crate::errors::{internal, s3_error};
 use crate::events::{Clash, Kind, Outlet, Rule, Rules, is_known};
+use crate::sentences;
 
 /// Rules of a bucket, as in S3.
 const RULES_MAX: usize = 100;
@@ -65,7 +66,12 @@ impl Operations {
         let outlet = request.extensions.get::<Targets>().and_then(|targets| targets.0.clone());
         let input = request.input;
         let rules = from_wire(input.notification_configuration, &self.region)?;
-        let is_known = |name: &str| outlet.as_ref().is_some_and(|outlet| outlet.knows(name));
+        let tenant =
+            if rules.0.is_empty() { None } else { Some(self.tenant_of(&input.bucket).await?) };
+        let is_known = |name: &str| {
+            let outlet = outlet.as_ref().zip(tenant.as_deref());
+            outlet.is_some_and(|(outlet, tenant)| outlet.admits(name, tenant))
+        };
         let mut targets: Vec<String> = Vec::new();
         for rule in &rules.0 {
             let target = target_of(&rule.arn).filter(|name| is_known(name));
@@ -89,6 +95,15 @@ impl Operations {
     }
 }
 
+impl Operations {
+    /// The name of the tenant whose a bucket is.
+    async fn tenant_of(&self, bucket: &str) -> S3Result<String> {
+        let owner = self.store.bucket(bucket).await.map_err(s3_error)?.owner.clone();
+        let account = self.store.account_called(&owner).await.map_err(s3_error)?;
+        Ok(account.map_or(owner, |account| account.name))
+    }
+}
+
 /// The name of the target that an ARN ends in; none of what is no ARN.
 pub(crate) fn target_of(arn: &str) -> Option<&str> {
     let mut fields = arn.splitn(6, ':');
@@ -99,7 +114,7 @@ pub(crate) fn target_of(arn: &str) -> Option<&str> {
 }
 
 fn unknown_target() -> S3Error {
-    s3_error!(InvalidArgument, "Unable to validate the following destination configurations")
+    sentences::NOTIFICATION_TARGET.error()
 }
 
 /// A rule as one of S3's three kinds has it.
@@ -123,7 +138,7 @@ impl Given {
 
 fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> {
     if given.event_bridge_configuration.is_some() {
-        return Err(s3_error!(NotImplemented, "There is no event bridge to deliver to"));
+        return Err(sentences::NOTIFICATION_BRIDGE.error());
     }
     let topics = given.topic_configurations.unwrap_or_default().into_iter();
     let topics =
@@ -141,28 +156,19 @@ fn from_wire(given: NotificationConfiguration, region: &str) -> S3Result<Rules> 
         .map(|given| rule(given, region))
         .collect::<S3Result<_>>()?;
     if rules.len() > RULES_MAX {
-        return Err(s3_error!(
-            InvalidArgument,
-            "A bucket has at most {RULES_MAX} notification configurations"
-        ));
+        return Err(sentences::NOTIFICATION_COUNT.about(RULES_MAX).into());
     }
     let rules = Rules(rules);
     match rules.clash() {
         None => Ok(rules),
-        Some(clash) => Err(S3Error::with_message(
-            s3s::S3ErrorCode::InvalidArgument,
-            match clash {
-                Clash::Id => "Same ID used for multiple configurations. IDs must be unique",
-                Clash::Event => {
-                    "Configurations overlap. Configurations on the same bucket cannot share a \
-                     common event type."
-                }
-                Clash::Filter => {
-                    "Configuration is ambiguously defined. Cannot have overlapping suffixes in two \
-                     rules if the prefixes are overlapping for the same event type."
-                }
-            },
-        )),
+        Some(clash) => {
+            let sentence = match clash {
+                Clash::Id => sentences::NOTIFICATION_IDS,
+                Clash::Event => sentences::NOTIFICATION_OVERLAP,
+                Clash::Filter => sentences::NOTIFICATION_AMBIGUOUS,
+            };
+            Err(sentence.error())
+        }
     }
 }
 
@@ -173,11 +179,11 @@ fn rule(given: Given, region: &str) -> S3Result<Rule> {
     let mut named = HashSet::new();
     events.retain(|event| named.insert(event.clone()));
     if events.is_empty() || !events.iter().all(|event| is_known(event)) {
-        return Err(s3_error!(InvalidArgument, "The event is not supported for notifications"));
+        return Err(sentences::NOTIFICATION_EVENT.error());
     }
     let id = id.filter(|id| !id.is_empty());
     if id.as_ref().is_some_and(|id| id.chars().count() > ID_CHARS_MAX) {
-        return Err(s3_error!(InvalidArgument, "IDs have at most {ID_CHARS_MAX} characters"));
+        return Err(sentences::NOTIFICATION_ID.about(ID_CHARS_MAX).into());
     }
     let id = id.unwrap_or_else(|| hex::encode(random_bytes::<16>()));
     let (prefix, suffix) = ends(filter)?;
@@ -196,17 +202,13 @@ fn check_arn(kind: Kind, arn: &str, region: &str) -> S3Result<()> {
         return Err(bad_arn());
     }
     if !its_region.is_empty() && its_region != region {
-        return Err(s3_error!(
-            InvalidArgument,
-            "The notification destination service region is not valid for the bucket location \
-             constraint"
-        ));
+        return Err(sentences::NOTIFICATION_REGION.error());
     }
     Ok(())
 }
 
 fn bad_arn() -> S3Error {
-    s3_error!(InvalidArgument, "The ARN could not be parsed")
+    sentences::NOTIFICATION_ARN.error()
 }
 
 /// The prefix and the suffix that a filter names.
@@ -221,26 +223,15 @@ fn ends(
             "prefix" => &mut prefix,
             "suffix" => &mut suffix,
             _ => {
-                return Err(s3_error!(
-                    InvalidArgument,
-                    "filter rule name must be either prefix or suffix"
-                ));
+                return Err(sentences::NOTIFICATION_FILTER.error());
             }
         };
         let value = value.unwrap_or_default();
         if value.len() > END_BYTES_MAX {
-            return Err(s3_error!(
-                InvalidArgument,
-                "Size of filter rule value cannot exceed {END_BYTES_MAX} bytes in UTF-8 \
-                 representation"
-            ));
+            return Err(sentences::NOTIFICATION_FILTER_VALUE.about(END_BYTES_MAX).into());
         }
         if end.replace(value).is_some() {
-            return Err(s3_error!(
-                InvalidArgument,
-                "Cannot specify more than one {} rule in a filter.",
-                name.to_ascii_lowercase()
-            ));
+            return Err(sentences::NOTIFICATION_FILTERS.about(name.to_ascii_lowercase()).into());
         }
     }
     Ok((prefix, suffix))

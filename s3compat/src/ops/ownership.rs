@@ -11,12 +11,13 @@ use s3s::dto::{
     PutBucketOwnershipControlsInput, PutBucketOwnershipControlsOutput, PutPublicAccessBlockInput,
     PutPublicAccessBlockOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result};
 
 use super::acl::{Control, bucket_has_list};
 use super::settings::{missing, to_document};
 use super::{Operations, lenient};
 use crate::errors::s3_error;
+use crate::sentences;
 
 /// What is not said is not blocked, and is said from then on.
 fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfiguration {
@@ -31,7 +32,7 @@ fn complete(block: &PublicAccessBlockConfiguration) -> PublicAccessBlockConfigur
 /// The one rule of ownership controls.
 fn one_rule(controls: &OwnershipControls) -> S3Result<()> {
     let [OwnershipControlsRule { object_ownership }] = &controls.rules[..] else {
-        return Err(s3_error!(MalformedXML, "Ownership controls have exactly one rule"));
+        return Err(sentences::MALFORMED_XML.error());
     };
     check_ownership(object_ownership)
 }
@@ -42,7 +43,7 @@ pub(super) fn check_ownership(ownership: &ObjectOwnership) -> S3Result<()> {
         ObjectOwnership::BUCKET_OWNER_ENFORCED
         | ObjectOwnership::BUCKET_OWNER_PREFERRED
         | ObjectOwnership::OBJECT_WRITER => Ok(()),
-        other => Err(s3_error!(MalformedXML, "{other:?} is no kind of object ownership")),
+        _ => Err(sentences::MALFORMED_XML.error()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The parts of an upload: UploadPart, `UploadPartCopy`, `ListParts`.
 
+use http::HeaderMap;
 use martlet_protocol::entry::{
     Checksum, ChecksumAlgorithm, ETag as StoredETag, Part as StoredPart,
 };
@@ -9,18 +10,19 @@ use s3s::dto::{
     CopyPartResult, ListPartsInput, ListPartsOutput, Part, UploadPartCopyInput,
     UploadPartCopyOutput, UploadPartInput, UploadPartOutput,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result};
 
-use super::copy::copy_source;
+use super::copy::{copied_version, copy_source};
 use super::initiator::initiator_of;
 use super::multipart::{part_number, upload_id};
 use super::rights::Rights;
 use super::write::incoming;
 use super::{Operations, lenient, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
-use crate::checksums::{set_checksums, wire_algorithm, wire_kind};
+use crate::checksums::{self, carried, set_checksums, wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 use crate::lenient::parse_range;
+use crate::sentences;
 
 impl Operations {
     pub(super) async fn upload_part(
@@ -35,12 +37,12 @@ impl Operations {
         let given = body.compute.clone();
         let part = self.store.upload_part(&input.bucket, &input.key, upload, number, body).await;
         let part = part.map_err(s3_error)?;
-        let mut output =
-            UploadPartOutput { e_tag: Some(wire_etag(part.etag)), ..Default::default() };
+        let output = UploadPartOutput { e_tag: Some(wire_etag(part.etag)), ..Default::default() };
         // What the client gave it gets back; what the upload asks for besides is in ListParts.
         let told = |sum: &&Checksum| given.is_empty() || given.contains(&sum.algorithm);
-        set_checksums!(output, part.checksums.iter().filter(told), part.etag);
-        Ok(S3Response::new(output))
+        let mut headers = HeaderMap::new();
+        checksums::set_headers(&mut headers, part.checksums.iter().filter(told), part.etag);
+        Ok(S3Response::with_headers(output, headers))
     }
 
     pub(super) async fn upload_part_copy(
@@ -71,10 +73,12 @@ impl Operations {
         set_checksums!(result, &part.checksums, part.etag);
         let output = UploadPartCopyOutput {
             copy_part_result: Some(result),
-            copy_source_version_id: source_version.map(|version| version.to_string()),
+            copy_source_version_id: copied_version(source_version, part.source_version),
             ..Default::default()
         };
-        Ok(S3Response::new(output))
+        let mut response = S3Response::new(output);
+        carried::note(&mut response.extensions, &part.checksums);
+        Ok(response)
     }
 
     pub(super) async fn list_parts(
@@ -86,10 +90,10 @@ impl Operations {
         let limit = limit(input.max_parts, LIST_KEYS_MAX, "max-parts")?;
         let marker = input.part_number_marker.unwrap_or(0);
         let after = u32::try_from(marker).map_err(|_| {
-            s3_error!(
-                InvalidArgument,
-                "Argument part-number-marker must be an integer between 0 and 2147483647"
-            )
+            sentences::LIMIT
+                .about("part-number-marker")
+                .with_detail("ArgumentName", "part-number-marker")
+                .with_detail("ArgumentValue", marker.to_string())
         })?;
         let page = self.store.list_parts(&input.bucket, &input.key, upload, after, limit).await;
         let page = page.map_err(s3_error)?;
@@ -98,7 +102,7 @@ impl Operations {
         let checksum = page.upload.checksum;
         let place = (input.bucket.as_str(), input.key.as_str());
         let (abort_date, abort_rule_id) = self.abort_of(place, page.upload.initiated_ms).await;
-        Ok(S3Response::new(ListPartsOutput {
+        let output = ListPartsOutput {
             abort_date,
             abort_rule_id,
             bucket: Some(input.bucket),
@@ -115,7 +119,11 @@ impl Operations {
             parts: Some(page.parts.iter().map(|(number, part)| wire_part(*number, part)).collect()),
             storage_class: Some(wire_class(page.upload.storage_class.as_deref()).into()),
             ..Default::default()
-        }))
+        };
+        let mut response = S3Response::new(output);
+        let checksums = page.parts.iter().flat_map(|(_, part)| &part.checksums);
+        carried::note(&mut response.extensions, checksums);
+        Ok(response)
     }
 }
 
@@ -153,11 +161,7 @@ fn copy_range(header: Option<&str>) -> S3Result<Selection> {
     let Some(header) = header else { return Ok(Selection::Whole) };
     match parse_range(header) {
         Some(range @ Selection::From { last: Some(_), .. }) => Ok(range),
-        _ => Err(s3_error!(
-            InvalidArgument,
-            "The x-amz-copy-source-range value must be of the form bytes=first-last where first \
-             and last are the zero-based offsets of the first and last bytes to copy"
-        )),
+        _ => Err(sentences::COPY_RANGE.argument("x-amz-copy-source-range", header).into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `GetBucketPolicy`, `PutBucketPolicy`, `DeleteBucketPolicy`, `GetBucketPolicyStatus`.
 //!
-//! A policy is kept as it was put, byte for byte, and read anew by whoever asks it.
+//! A policy is kept as it was put, byte for byte, and read anew by whoever asks it. Beside it are the ids of
+//! those whom it names.
 
 use http::StatusCode;
 use martlet_protocol::{Setting, Settings};
@@ -13,6 +14,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::access::denied;
 use super::acl::Control;
+use super::principals::{Unbound, bind};
 use super::settings::{from_document, missing};
 use super::{Operations, lenient};
 use crate::access::{Acl, Policy};
@@ -37,11 +39,12 @@ impl Operations {
     ) -> S3Result<S3Response<PutBucketPolicyOutput>> {
         lenient(&mut request).refuse_conditions()?;
         let PutBucketPolicyInput { bucket, policy: document, .. } = request.input;
-        let policy = Policy::parse(document.as_bytes(), &bucket).map_err(|malformed| {
-            let mut error =
-                S3Error::with_message(S3ErrorCode::MalformedPolicy, malformed.to_string());
-            error.set_status_code(StatusCode::BAD_REQUEST);
-            error
+        let policy = Policy::parse(document.as_bytes(), &bucket)
+            .map_err(|why| malformed(&why.to_string()))?;
+        let bound = bind(&self.store, document.as_bytes(), policy.names()).await;
+        let bindings = bound.map_err(|unbound| match unbound {
+            Unbound::Unknown => malformed("Invalid principal in policy"),
+            Unbound::Failed(error) => s3_error(error),
         })?;
         let is_public = policy.is_public();
         let mut is_blocked = false;
@@ -50,7 +53,8 @@ impl Operations {
             if is_blocked {
                 return Ok(());
             }
-            Ok(settings.set(Setting::Policy, document.clone().into_bytes())?)
+            settings.set(Setting::Policy, document.clone().into_bytes())?;
+            Ok(settings.set(Setting::PolicyPrincipals, bindings.encode())?)
         };
         self.store.change_bucket_settings(&bucket, put).await.map_err(s3_error)?;
         if is_blocked {
@@ -64,9 +68,13 @@ impl Operations {
         mut request: S3Request<DeleteBucketPolicyInput>,
     ) -> S3Result<S3Response<DeleteBucketPolicyOutput>> {
         lenient(&mut request).refuse_conditions()?;
-        let deleted =
-            self.store.delete_bucket_setting(&request.input.bucket, Setting::Policy).await;
-        deleted.map_err(s3_error)?;
+        let delete = |settings: &mut Settings| {
+            settings.remove(Setting::Policy);
+            settings.remove(Setting::PolicyPrincipals);
+            Ok(())
+        };
+        let changed = self.store.change_bucket_settings(&request.input.bucket, delete).await;
+        changed.map_err(s3_error)?;
         Ok(S3Response::new(DeleteBucketPolicyOutput {}))
     }
 
@@ -85,6 +93,13 @@ impl Operations {
         let policy_status = Some(PolicyStatus { is_public: Some(is_public) });
         Ok(S3Response::new(GetBucketPolicyStatusOutput { policy_status }))
     }
+}
+
+/// 400, in S3's words.
+fn malformed(why: &str) -> S3Error {
+    let mut error = S3Error::with_message(S3ErrorCode::MalformedPolicy, why.to_owned());
+    error.set_status_code(StatusCode::BAD_REQUEST);
+    error
 }
 
 /// Whether a bucket's list grants anything to everyone.

@@ -20,6 +20,7 @@ use crate::auth::Query;
 use crate::checksums;
 use crate::errors::s3_error;
 use crate::lenient::Lenient;
+use crate::sentences;
 
 const CHECKSUM_TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 const PARTS_COUNT: HeaderName = HeaderName::from_static("x-amz-mp-parts-count");
@@ -164,10 +165,7 @@ fn selection(range: Option<Selection>, part: Option<i32>) -> S3Result<Selection>
             Ok(number @ 1..) if number <= PARTS_MAX.unsigned_abs() => {
                 Ok(Selection::Part { number })
             }
-            _ => Err(s3_error!(
-                InvalidArgument,
-                "Part number must be an integer between 1 and {PARTS_MAX}, inclusive"
-            )),
+            _ => Err(sentences::PART_NUMBER.argument("partNumber", number).into()),
         },
         (Some(_), Some(_)) => Err(s3_error!(
             InvalidRequest,
@@ -258,12 +256,8 @@ fn content_range(read: &ObjectRead) -> HeaderValue {
 
 /// Checksums of an object or of a part of it, of the type that the object's is of.
 fn checksum_headers(headers: &mut HeaderMap, object: &Object, told: &[Checksum]) {
-    for checksum in told {
-        let value = HeaderValue::try_from(checksums::encode(checksum, object.etag));
-        headers.insert(
-            checksums::header(checksum.algorithm),
-            value.expect("base64 and digits are a header value"),
-        );
+    checksums::set_headers(headers, told, object.etag);
+    if let Some(checksum) = told.first() {
         let own = object.checksums.first().map_or(checksum.kind, |own| own.kind);
         let kind = HeaderValue::from_static(checksums::kind_name(own));
         headers.insert(CHECKSUM_TYPE, kind);

@@ -28,6 +28,14 @@ pub(crate) struct Rights {
     pub(super) is_guarded: bool,
 }
 
+/// What is left to be asked of the object.
+struct Open {
+    /// What its list must grant.
+    by_object: Vec<Action>,
+    /// What its list must grant unless it is the bucket's owner's.
+    by_owner: Vec<Action>,
+}
+
 impl Rights {
     pub(super) fn new(
         store: Session,
@@ -68,14 +76,16 @@ impl Rights {
 
     /// What asks the lists of objects for what these actions ask of them.
     pub(super) fn guard(&self, actions: &[Action]) -> Option<Arc<dyn Guard>> {
-        self.guard_of(&self.standing, actions)
+        let open = Open { by_object: actions.to_vec(), by_owner: Vec::new() };
+        self.guard_of(&self.standing, &open)
     }
 
-    fn guard_of(&self, standing: &Arc<Standing>, actions: &[Action]) -> Option<Arc<dyn Guard>> {
-        let wanted = standing.asks_objects(actions);
+    fn guard_of(&self, standing: &Arc<Standing>, open: &Open) -> Option<Arc<dyn Guard>> {
+        let wanted = standing.asks_objects(&open.by_object);
+        let allowed = standing.asks_objects(&open.by_owner);
         let (requester, standing) = (self.requester.clone(), standing.clone());
-        (!wanted.is_empty())
-            .then(|| Arc::new(ByList { requester, standing, wanted }) as Arc<dyn Guard>)
+        (!wanted.is_empty() || !allowed.is_empty())
+            .then(|| Arc::new(ByList { requester, standing, wanted, allowed }) as Arc<dyn Guard>)
     }
 
     /// Those of a request that came by the access check.
@@ -114,7 +124,7 @@ impl Rights {
         name: Option<ObjectName<'_>>,
     ) -> S3Result<Option<Arc<dyn Guard>>> {
         let open = self.undecided(&self.standing, actions, name).await?;
-        Ok(self.guard(&open))
+        Ok(self.guard_of(&self.standing, &open))
     }
 
     /// Refuses to delete one of many keys, or a version of it.
@@ -183,13 +193,16 @@ impl Rights {
         standing: &Standing,
         actions: &[Action],
         name: Option<ObjectName<'_>>,
-    ) -> S3Result<Vec<Action>> {
+    ) -> S3Result<Open> {
         let answers = self.answers(standing, actions, name).await?;
         if answers.contains(&Answer::No) {
             return Err(denied());
         }
-        let both = actions.iter().zip(answers);
-        Ok(both.filter(|(_, it)| *it == Answer::ByObject).map(|(action, _)| *action).collect())
+        let of = |wanted: Answer| {
+            let both = actions.iter().zip(&answers).filter(|(_, answer)| **answer == wanted);
+            both.map(|(action, _)| *action).collect()
+        };
+        Ok(Open { by_object: of(Answer::ByObject), by_owner: of(Answer::ByOwner) })
     }
 
     async fn may(
@@ -239,7 +252,7 @@ impl Rights {
             }
             let question = Question { requester, action, resource, context };
             match standing.allows(&question) {
-                Answer::ByObject if is_new => Answer::Yes,
+                Answer::ByObject | Answer::ByOwner if is_new => Answer::Yes,
                 Answer::No if is_new => standing.lets_tag_new(&question),
                 answer => answer,
             }

@@ -12,7 +12,7 @@ use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::{Operations, ReplyStatus, lenient};
 use crate::errors::{custom, internal, s3_error};
-use crate::tags;
+use crate::{sentences, tags};
 
 /// The document as it is kept.
 pub(super) fn to_document<T: Serialize>(value: &T) -> Vec<u8> {
@@ -69,8 +69,7 @@ impl Operations {
     ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
         let tagging: Option<Tagging> =
             self.setting(&request.input.bucket, Setting::Tagging).await?;
-        let tagging =
-            tagging.ok_or_else(|| missing("NoSuchTagSet", "The TagSet does not exist"))?;
+        let tagging = tagging.ok_or_else(|| sentences::NO_SUCH_TAGS.error())?;
         Ok(S3Response::new(GetBucketTaggingOutput { tag_set: tagging.tag_set }))
     }
 

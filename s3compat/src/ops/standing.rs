@@ -5,6 +5,7 @@
 //! * Its owner can always read, replace and delete a policy, whatever it denies.
 //! * Where a bucket's public policy is restricted, nobody but the owner is let in.
 //! * Who carries a policy may do what that or the bucket's allows, in another's bucket what both do.
+//! * A policy's Allow opens no object that another account owns: such objects have lists.
 //! * What no policy speaks of is decided by lists: the bucket's, or that of the object, once it is read.
 
 use martlet_protocol::Setting;
@@ -13,7 +14,7 @@ use martlet_protocol::entry::Bucket;
 use super::acl::{Control, Ownership};
 use super::policy::is_restricted;
 use crate::access::{
-    Acl, AclUse, Action, Granted, Permission, Policy, Question, Requester, Verdict,
+    Acl, AclUse, Action, Bindings, Granted, Permission, Policy, Question, Requester, Verdict,
 };
 
 /// Whether something may be done.
@@ -22,6 +23,8 @@ pub(super) enum Answer {
     No,
     /// If the object's list grants it.
     ByObject,
+    /// If the object is the bucket's owner's, or its list grants it.
+    ByOwner,
     Yes,
 }
 
@@ -56,7 +59,12 @@ impl Standing {
     pub(super) fn of(requester: &Requester, name: &str, bucket: &Bucket) -> Self {
         let is_owner = requester.owns(&bucket.owner);
         let document = bucket.settings.get(Setting::Policy);
-        let policy = document.map(|document| Policy::parse(document, name)).transpose();
+        let policy = document.map(|document| {
+            let ids = bucket.settings.get(Setting::PolicyPrincipals);
+            let bindings = Bindings::decode(ids, document);
+            Policy::parse(document, name).map(|policy| policy.bound(bindings.as_ref()))
+        });
+        let policy = policy.transpose();
         let is_unreadable = policy.is_err();
         if let Err(error) = &policy {
             tracing::error!(bucket = name, %error, "a bucket's policy can't be read");
@@ -110,6 +118,12 @@ impl Standing {
         self.is_owner || self.policy.is_some() || actions.iter().all(may)
     }
 
+    /// Returns true when its policy or a list could let a stranger do this.
+    pub(super) fn could_open(&self, stranger: &Requester, action: Action) -> bool {
+        let by_policy = self.policy.as_ref().is_some_and(|one| one.may_allow(stranger, action));
+        !self.is_shut_out() && (by_policy || self.grants(stranger, action) != Answer::No)
+    }
+
     /// Whether it may do this to `resource`.
     pub(super) fn allows(&self, question: &Question<'_>) -> Answer {
         use Action::{DeleteBucketPolicy, GetBucketPolicy, PutBucketPolicy};
@@ -132,7 +146,7 @@ impl Standing {
             _ if self.is_closed && !self.is_owner => Answer::No,
             // What is another account's, both must allow.
             _ if is_silent && !self.is_owner => Answer::No,
-            Verdict::Allow => Answer::Yes,
+            Verdict::Allow => self.allowed(question.action),
             Verdict::Undecided if is_silent => Answer::No,
             Verdict::Undecided => self.by_lists(question.requester, question.action),
         }
@@ -147,6 +161,13 @@ impl Standing {
             && question.requester.own_verdict(question).is_none()
             && self.judge(question) == Verdict::Undecided;
         if is_open { self.by_lists(question.requester, Action::PutObject) } else { Answer::No }
+    }
+
+    /// What a policy that allows something comes to. It is the bucket's owner's word, which counts for what
+    /// that owns: what others wrote is theirs to open, by lists.
+    fn allowed(&self, action: Action) -> Answer {
+        let is_on_object = matches!(action.granted(), Granted::OnObject(_));
+        if is_on_object && !self.control.is_enforced() { Answer::ByOwner } else { Answer::Yes }
     }
 
     fn judge(&self, question: &Question<'_>) -> Verdict {

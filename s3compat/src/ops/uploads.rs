@@ -6,7 +6,7 @@ use martlet_proxy::{ListUploads, UploadInfo, UploadPage};
 use s3s::dto::{
     CommonPrefix, ListMultipartUploadsInput, ListMultipartUploadsOutput, MultipartUpload, Owner,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result};
 
 use super::encoding::Encoding;
 use super::initiator::initiator_of;
@@ -14,6 +14,7 @@ use super::{Operations, limit, wire_count};
 use crate::attributes::{wire_class, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
+use crate::sentences;
 
 impl Operations {
     pub(super) async fn list_multipart_uploads(
@@ -79,7 +80,8 @@ impl Operations {
 fn after_id(key: Option<&str>, id: Option<&str>) -> S3Result<Option<UploadId>> {
     match (key, id) {
         (Some(_), Some(id)) => {
-            id.parse().map(Some).map_err(|_| s3_error!(InvalidArgument, "Invalid uploadId marker"))
+            let wrong = |_| sentences::UPLOAD_ID_MARKER.argument("upload-id-marker", id).into();
+            id.parse().map(Some).map_err(wrong)
         }
         _ => Ok(None),
     }

@@ -16,15 +16,16 @@ use super::{Operations, lenient, limit, wire_count, wire_size};
 use crate::attributes::{wire_class, wire_etag, wire_time};
 use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
+use crate::sentences;
 
 /// The version that a request names, if it names one.
 pub(super) fn version(text: Option<&str>) -> S3Result<Option<VersionId>> {
     let Some(text) = text else { return Ok(None) };
     if text.is_empty() {
-        return Err(s3_error!(InvalidArgument, "Version id cannot be the empty string"));
+        return Err(sentences::VERSION_ID_EMPTY.argument("versionId", text).into());
     }
     let parsed = text.parse();
-    parsed.map(Some).map_err(|_| s3_error!(InvalidArgument, "Invalid version id specified"))
+    parsed.map(Some).map_err(|_| sentences::VERSION_ID.argument("versionId", text).into())
 }
 
 /// An object as a request names it.
@@ -62,11 +63,7 @@ impl Operations {
             Some(BucketVersioningStatus::ENABLED) => true,
             Some(BucketVersioningStatus::SUSPENDED) => false,
             Some(_) => {
-                return Err(s3_error!(
-                    MalformedXML,
-                    "The XML you provided was not well-formed or did not validate against our \
-                     published schema"
-                ));
+                return Err(sentences::MALFORMED_XML.error());
             }
             None => {
                 return Err(s3_error!(

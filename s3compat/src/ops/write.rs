@@ -13,12 +13,12 @@ use s3s::{S3Request, S3Response, S3Result, StdError, s3_error};
 use super::rights::Rights;
 use super::{Operations, lenient};
 use crate::attributes::{from_request, stamp_headers, wire_etag, wire_new_version};
-use crate::checksums::{self, set_checksums, wire_kind};
+use crate::checksums::{self, wire_kind};
 use crate::decode::BodyFacts;
 use crate::door::Operation;
 use crate::errors::s3_error;
 use crate::events::{Event, Happened};
-use crate::lock;
+use crate::{lock, sentences};
 
 impl Operations {
     pub(super) async fn put_object(
@@ -42,14 +42,14 @@ impl Operations {
         let written = self.store.put(&input.bucket, &input.key, put).await.map_err(s3_error)?;
         let token = self.store.token(&input.bucket, &input.key, written.stamp);
         let object = &written.object;
-        let mut output = PutObjectOutput {
+        let output = PutObjectOutput {
             e_tag: Some(wire_etag(object.etag)),
             checksum_type: object.checksums.first().map(|checksum| wire_kind(checksum.kind)),
             version_id: wire_new_version(object),
             ..Default::default()
         };
-        set_checksums!(output, &object.checksums, object.etag);
         let mut headers = stamp_headers(token);
+        checksums::set_headers(&mut headers, &object.checksums, object.etag);
         self.tell_expiration(&mut headers, (&input.bucket, &input.key), object).await;
         let operation = request.extensions.get::<&'static Operation>();
         let is_form = operation.is_some_and(|row| row.name == "PostObject");
@@ -69,22 +69,15 @@ pub(super) fn incoming(
     let facts = extensions.get::<Arc<BodyFacts>>().cloned().unwrap_or_default();
     let in_header = checksums::in_headers(headers, checksums::decode)?;
     let in_trailer = announced_trailers(&facts);
-    let mut compute: Vec<ChecksumAlgorithm> = in_header
+    let compute: Vec<ChecksumAlgorithm> = in_header
         .iter()
         .map(|(algorithm, _)| *algorithm)
         .chain(in_trailer.iter().copied())
         .collect();
     if compute.len() > 1 {
-        return Err(s3_error!(
-            InvalidRequest,
-            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
-        ));
+        return Err(sentences::MANY_CHECKSUMS.error());
     }
-    if let Some(announced) = checksums::announced(headers, &compute)?
-        && compute.is_empty()
-    {
-        compute.push(announced);
-    }
+    checksums::check_announced(headers, &compute)?;
     Ok(Incoming {
         bytes: byte_stream(body),
         size: facts.length(),
@@ -103,7 +96,7 @@ fn announced_trailers(facts: &BodyFacts) -> Vec<ChecksumAlgorithm> {
     let is_declared = |algorithm: &ChecksumAlgorithm| {
         declared.iter().any(|name| name.as_str() == checksums::header(*algorithm))
     };
-    checksums::ALL.into_iter().filter(is_declared).collect()
+    ChecksumAlgorithm::ALL.into_iter().filter(is_declared).collect()
 }
 
 /// The checksums that came behind the body.
@@ -120,9 +113,8 @@ fn trailing(
         .iter()
         .map(|&algorithm| {
             value(algorithm).ok_or_else(|| {
-                let name = checksums::header(algorithm);
-                let message = format!("Value for {name} trailing header is invalid.");
-                martlet_proxy::Error::InvalidRequest(message)
+                let wrong = sentences::CHECKSUM_TRAILER.about(checksums::header(algorithm));
+                martlet_proxy::Error::InvalidRequest(wrong.message.into_owned())
             })
         })
         .collect()
@@ -190,11 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_algorithm_without_a_value_is_computed() {
+    fn an_announced_algorithm_has_a_value() {
         let sdk = ("x-amz-sdk-checksum-algorithm", "CRC64NVME");
-        let body = body_of(&[sdk], BodyFacts::default()).unwrap();
-        assert_eq!(body.compute, [ChecksumAlgorithm::Crc64Nvme]);
-        assert!((body.expected)().unwrap().is_empty());
+        let missing = body_of(&[sdk], BodyFacts::default()).map(drop).unwrap_err();
+        assert_eq!(missing.code().as_str(), "InvalidRequest");
+        let facts = announcing("x-amz-checksum-crc64nvme");
+        assert_eq!(body_of(&[sdk], facts).unwrap().compute, [ChecksumAlgorithm::Crc64Nvme]);
+    }
+
+    #[test]
+    fn a_checksum_comes_in_a_header_or_in_a_trailer() {
+        let both = body_of(&[CRC], announcing(CRC.0)).map(drop).unwrap_err();
+        let said =
+            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.";
+        assert_eq!(both.message().unwrap(), said);
     }
 
     #[tokio::test]

@@ -116,6 +116,7 @@ impl Call<'_> {
             access_key: credential.access_key().to_owned(),
             canonical_id: who.canonical_id.clone().into(),
             user: who.user.clone().into(),
+            mark: self.sessions.key.mark(credential.secret()),
         };
         self.begin(&asked, &role, Some(source))
     }

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! * A session's requests are judged by its role's policy as it is, at most a second old; the session ends
-//!   within that when its role or tenant, or the key that began it or whom that spoke for, is disabled.
+//!   within that when its role or tenant, or the key that began it or whom that spoke for, is disabled or
+//!   deleted, and when the key gets another secret.
 //! * It may come from where its tenant and the key that began it may both come from.
 
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use martlet_proxy::{Accounts, KeyCache, RoleOf};
 
 use super::jwks::KeyFile;
 use super::ticket::{SessionKey, Ticket};
-use crate::access::{OwnPolicy, Requester, Taker, Trust, Way};
+use crate::access::{Bindings, OwnPolicy, Requester, Taker, Trust, Way};
 use crate::auth::{Code, Credential, Identity, Keys, Refusal, SessionOf, Who, unknown_key};
 
 /// An identity provider whose tokens may begin sessions.
@@ -51,9 +52,11 @@ pub(super) struct Known {
 impl Known {
     fn of(of: &RoleOf) -> Self {
         let trust = of.role.trust.as_deref().map(|text| {
-            Trust::parse(text).map_err(|error| {
+            let trust = Trust::parse(text).map_err(|error| {
                 tracing::error!(role = of.role.name, %error, "a trust document can't be read");
-            })
+            })?;
+            let ids = of.role.trust_ids.as_deref().map(str::as_bytes);
+            Ok(trust.bound(Bindings::decode(ids, text.as_bytes()).as_ref()))
         });
         Self { of: of.clone(), policy: OwnPolicy::read(&of.role.policy), trust }
     }
@@ -116,7 +119,8 @@ impl Sessions {
         let meters = |began| keys.meters().of_session(&role.of.tenant, began);
         if let Some(source) = &ticket.source {
             let credential = keys.any(&source.access_key).await?;
-            let began = credential.as_ref().and_then(|it| it.identity().who());
+            let began = credential.as_ref().filter(|it| self.key.mark(it.secret()) == source.mark);
+            let began = began.and_then(|it| it.identity().who());
             let began = began.filter(|began| {
                 *began.canonical_id == *source.canonical_id && *began.user == *source.user
             });
@@ -142,6 +146,7 @@ fn who(ticket: &Ticket, role: &Known) -> Who {
         own: Some(role.policy.clone()),
         session: Some(SessionOf {
             role: ticket.role.as_str().into(),
+            role_id: ticket.role_id.as_str().into(),
             name: ticket.name.as_str().into(),
             policy: ticket.policy.as_deref().map(OwnPolicy::read),
         }),

@@ -1,7 +1,7 @@
 //! Session tokens: what a session is, sealed so that only this store can read or make one.
 //!
 //! ```text
-//! base64url( version (1) | nonce (12) | AES-256-GCM of the ticket, version authenticated )
+//! base64url( version (2) | nonce (12) | AES-256-GCM of the ticket, version authenticated )
 //! ```
 //!
 //! Nothing is written where a session begins: its token says all of it, and its secret is derived from
@@ -22,13 +22,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::auth::Secret;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// What session keys begin with, by which clients and people tell them from others.
 const PREFIX: &str = "ASIA";
 /// Longer than any token that is made here.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 const SEALING: &str = "martlet 2026 session tokens";
 const SECRETS: &str = "martlet 2026 secrets of sessions";
+const MARKS: &str = "martlet 2026 marks of the secrets that begin sessions";
+const MARK_BYTES: usize = 16;
 
 /// The secret that session tokens are made with: the same on every proxy of a cluster, and after a restart.
 #[derive(Clone)]
@@ -70,17 +72,26 @@ pub(crate) struct Source {
     pub(crate) access_key: String,
     pub(crate) canonical_id: String,
     pub(crate) user: String,
+    /// Of its secret then: another secret ends the session.
+    pub(crate) mark: [u8; MARK_BYTES],
 }
 
 impl SessionKey {
-    /// A key derived from a secret of the cluster, which it doesn't give away.
+    /// A key derived from random bytes. A password won't do: whoever has a token could try guesses of it.
     ///
     /// # Panics
     /// Never: every 32 bytes are a key.
-    pub fn derive(secret: &[u8]) -> Self {
-        let key = UnboundKey::new(&AES_256_GCM, &blake3::derive_key(SEALING, secret));
+    pub fn derive(random: &[u8; 32]) -> Self {
+        let key = UnboundKey::new(&AES_256_GCM, &blake3::derive_key(SEALING, random));
         let seal = LessSafeKey::new(key.expect("it has 32 bytes"));
-        Self { seal, secrets: blake3::derive_key(SECRETS, secret) }
+        Self { seal, secrets: blake3::derive_key(SECRETS, random) }
+    }
+
+    /// By what the secret of a key that begins a session is known again, without being given away.
+    pub(crate) fn mark(&self, secret: &Secret) -> [u8; MARK_BYTES] {
+        let marks = blake3::derive_key(MARKS, &self.secrets);
+        let mac = blake3::keyed_hash(&marks, secret.expose().as_bytes());
+        *mac.as_bytes().first_chunk().expect("a MAC is longer")
     }
 
     /// An access key that nobody has had.
@@ -147,20 +158,21 @@ mod tests {
                 access_key: "AKID".into(),
                 canonical_id: "c".into(),
                 user: "u".into(),
+                mark: [5; MARK_BYTES],
             }),
         }
     }
 
     proptest! {
         #[test]
-        fn a_token_opens_to_what_was_sealed(name in ".*", secret in any::<[u8; 8]>()) {
-            let key = SessionKey::derive(&secret);
+        fn a_token_opens_to_what_was_sealed(name in ".*", random in any::<[u8; 32]>()) {
+            let key = SessionKey::derive(&random);
             prop_assert_eq!(key.open(&key.seal(&ticket(&name))), Some(ticket(&name)));
         }
 
         #[test]
         fn a_changed_or_cut_token_is_refused(at in any::<usize>(), flip in 1u8..) {
-            let key = SessionKey::derive(b"secret");
+            let key = SessionKey::derive(&[3; 32]);
             let mut bytes = URL_SAFE_NO_PAD.decode(key.seal(&ticket("s"))).unwrap();
             let at = at % bytes.len();
             prop_assert_eq!(key.open(&URL_SAFE_NO_PAD.encode(&bytes[..at])), None);
@@ -170,13 +182,13 @@ mod tests {
 
         #[test]
         fn what_is_no_token_is_refused(text in ".*") {
-            prop_assert_eq!(SessionKey::derive(b"secret").open(&text), None);
+            prop_assert_eq!(SessionKey::derive(&[3; 32]).open(&text), None);
         }
     }
 
     #[test]
     fn tokens_and_secrets_are_of_one_cluster() {
-        let (one, other) = (SessionKey::derive(b"one"), SessionKey::derive(b"other"));
+        let (one, other) = (SessionKey::derive(&[110; 32]), SessionKey::derive(&[2; 32]));
         let token = one.seal(&ticket("s"));
         assert_ne!(token, one.seal(&ticket("s")), "each sealing has a nonce of its own");
         assert_eq!(other.open(&token), None);

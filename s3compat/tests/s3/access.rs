@@ -1,6 +1,7 @@
 //! What bucket policies let others do, and what they keep from everybody.
 
 use martlet_protocol::limits::POLICY_BYTES_MAX;
+use martlet_proxy::Role;
 
 use crate::world::{Reply, World};
 
@@ -19,7 +20,8 @@ fn statement(effect: &str, who: &str, actions: &str, resource: &str, rest: &str)
 }
 
 const EVERYONE: &str = r#""*""#;
-const BOB: &str = r#"{"AWS": "arn:aws:iam::bob:root"}"#;
+/// He is known for good, and is no tenant.
+const BOB: &str = r#"{"CanonicalUser": "bob"}"#;
 
 async fn put_policy(world: &World, statements: &[&str]) -> Reply {
     world.call("PUT", "/bkt?policy").body(policy(statements)).send().await
@@ -149,8 +151,7 @@ async fn others_write_and_delete_where_they_may() {
     assert_eq!(reply.all("Code"), ["AccessDenied", "AccessDenied"]);
     world.get("/bkt/alice/a").await.expect(200);
     world.get("/bkt/bob/a").await.refused(404, "NoSuchKey");
-    let all = world.call("POST", "/bkt?delete").body(keys).send_unsigned().await.expect(200);
-    assert_eq!(all.all("Code").len(), 3);
+    world.call("POST", "/bkt?delete").body(keys).send_unsigned().await.refused(403, "AccessDenied");
 }
 
 #[tokio::test]
@@ -280,4 +281,48 @@ async fn a_public_access_block_keeps_the_public_out() {
     set(false, false).await.expect(200);
     put_policy(&world, &[&public]).await.expect(204);
     world.call("GET", "/bkt/k").send_unsigned().await.expect(200);
+}
+
+#[tokio::test]
+async fn whoever_has_a_name_later_inherits_nothing() {
+    let world = World::new();
+    world.tenant("red", "RED").await;
+    world.call("PUT", "/bkt").by("RED").send().await.expect(200);
+    world.call("PUT", "/bkt/k").by("RED").body("x").send().await.expect(200);
+    let put = async |who: &str| {
+        let allow = statement("Allow", who, r#""s3:GetObject""#, "bkt/*", "");
+        world.call("PUT", "/bkt?policy").by("RED").body(policy(&[&allow])).send().await
+    };
+    let get = async |by: &str| world.call("GET", "/bkt/k").by(by).send().await;
+    for nobody in ["blue", "arn:aws:iam::blue:root", "arn:aws:iam::red:user/carol"] {
+        let reply = put(&format!(r#"{{"AWS": "{nobody}"}}"#)).await;
+        reply.refused(400, "MalformedPolicy");
+        assert_eq!(reply.one("Message"), "Invalid principal in policy", "{nobody}");
+    }
+    world.tenant("blue", "BLUE").await;
+    world.user("blue", "carol", Role::Admin, "CAROL").await;
+    let whole = r#"{"AWS": "arn:aws:iam::blue:root"}"#;
+    put(whole).await.expect(204);
+    get("BLUE").await.expect(200);
+    get("CAROL").await.expect(200);
+    put(r#"{"AWS": "arn:aws:iam::blue:user/carol"}"#).await.expect(204);
+    get("CAROL").await.expect(200);
+    get("BLUE").await.refused(403, "AccessDenied");
+    // Another user of that name.
+    world.accounts.delete_key("CAROL").await.unwrap();
+    world.accounts.delete_user("blue", "carol").await.unwrap();
+    world.user("blue", "carol", Role::Admin, "CAROL2").await;
+    get("CAROL2").await.refused(403, "AccessDenied");
+    // Another tenant of that name.
+    put(whole).await.expect(204);
+    get("CAROL2").await.expect(200);
+    for key in ["CAROL2", "BLUE"] {
+        world.accounts.delete_key(key).await.unwrap();
+    }
+    world.accounts.delete_user("blue", "carol").await.unwrap();
+    world.accounts.delete_tenant("blue").await.unwrap();
+    world.tenant("blue", "BLUE2").await;
+    get("BLUE2").await.refused(403, "AccessDenied");
+    let shown = world.call("GET", "/bkt?policy").by("RED").send().await.expect(200).text();
+    assert!(shown.contains("arn:aws:iam::blue:root"), "{shown}");
 }

@@ -204,6 +204,31 @@ async fn an_object_is_its_writers() {
     by(&world, "RED", "DELETE", "/bkt/up").await.expect(204);
 }
 
+/// A policy is the bucket's owner's word, which counts for what that owns.
+#[tokio::test]
+async fn a_policy_opens_nothing_that_another_account_owns() {
+    let (world, _) = world().await;
+    canned(&world, "RED", "/bkt?acl", "public-read-write").await.expect(200);
+    by(&world, "BLUE", "PUT", "/bkt/blues").await.expect(200);
+    by(&world, "RED", "PUT", "/bkt/reds").await.expect(200);
+    let allow = r#"{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject*",
+        "Resource": "arn:aws:s3:::bkt/*"}]}"#;
+    let put = world.call("PUT", "/bkt?policy").by("RED").body(allow);
+    put.send().await.expect(204);
+    world.call("GET", "/bkt/reds").send_unsigned().await.expect(200);
+    world.call("GET", "/bkt/blues").send_unsigned().await.refused(403, "AccessDenied");
+    by(&world, "RED", "GET", "/bkt/blues").await.refused(403, "AccessDenied");
+    by(&world, "RED", "GET", "/bkt/blues?acl").await.refused(403, "AccessDenied");
+    by(&world, "BLUE", "GET", "/bkt/blues").await.expect(200);
+    let copy = world.call("PUT", "/bkt/copy").by("RED").header("x-amz-copy-source", "/bkt/blues");
+    copy.send().await.refused(403, "AccessDenied");
+    canned(&world, "BLUE", "/bkt/blues?acl", "bucket-owner-read").await.expect(200);
+    by(&world, "RED", "GET", "/bkt/blues").await.expect(200);
+    world.call("GET", "/bkt/blues").send_unsigned().await.refused(403, "AccessDenied");
+    canned(&world, "BLUE", "/bkt/blues?acl", "public-read").await.expect(200);
+    world.call("GET", "/bkt/blues").send_unsigned().await.expect(200);
+}
+
 #[tokio::test]
 async fn copies_have_lists_of_their_own() {
     let (world, [_, blue]) = world().await;

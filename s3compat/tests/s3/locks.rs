@@ -242,7 +242,7 @@ async fn policies_say_who_locks_who_sees_it_and_who_gets_past() {
     world.put("/bkt/k", "x").await;
     let allow = |actions: &str, condition: &str| {
         format!(
-            r#"{{"Effect": "Allow", "Principal": {{"AWS": "arn:aws:iam::bob:root"}},
+            r#"{{"Effect": "Allow", "Principal": {{"CanonicalUser": "bob"}},
                 "Action": [{actions}], "Resource": "arn:aws:s3:::bkt/*" {condition}}}"#
         )
     };

@@ -7,6 +7,7 @@ mod access;
 mod acls;
 mod bodies;
 mod buckets;
+mod checksums;
 mod consistency;
 mod copies;
 mod encryption;

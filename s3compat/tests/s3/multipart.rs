@@ -45,9 +45,17 @@ async fn parts_become_an_object() {
     let tail = world.get("/bkt/k?partNumber=2").await.expect(206);
     assert_eq!((tail.text().as_str(), tail.header("x-amz-mp-parts-count")), ("tail", "2"));
     assert_eq!(tail.header("content-range"), "bytes 16-19/20");
-    world.get("/bkt/k?partNumber=3").await.refused(400, "InvalidPart");
-    // A retry gets the same answer.
+    world.get("/bkt/k?partNumber=3").await.refused(416, "InvalidPartNumber");
+    // A retry gets the same answer; naming other parts is none.
     complete(&world, "/bkt/k", &id, &[(1, &first), (2, &second)]).await.expect(200);
+    let lists: [&[(u32, &str)]; 3] =
+        [&[(1, &first)], &[(2, &second)], &[(1, &first), (3, &second), (4, &first)]];
+    for others in lists {
+        complete(&world, "/bkt/k", &id, others).await.refused(404, "NoSuchUpload");
+    }
+    let again = world.call("POST", &format!("/bkt/k?uploadId={id}"));
+    let again = again.header("if-none-match", "*").body(document(&[(1, &first), (2, &second)]));
+    again.send().await.expect(200);
 }
 
 #[tokio::test]
@@ -228,8 +236,7 @@ async fn an_upload_carries_the_checksum_that_it_announced() {
     assert_eq!(begun.header("x-amz-checksum-type"), "FULL_OBJECT");
     let id = begun.one("UploadId");
     let put = world.call("PUT", &format!("/bkt/k?partNumber=1&uploadId={id}"));
-    let put =
-        put.header("x-amz-sdk-checksum-algorithm", "CRC64NVME").body(PART).send().await.expect(200);
+    let put = put.body(PART).send().await.expect(200);
     let checksum = put.header("x-amz-checksum-crc64nvme").to_owned();
     complete(&world, "/bkt/k", &id, &[(1, put.header("etag"))]).await.expect(200);
     let got = world.call("GET", "/bkt/k").header("x-amz-checksum-mode", "ENABLED").send().await;

@@ -1,6 +1,6 @@
 //! Roles taken on for a while: what their sessions may do, when they end, and tokens that are none.
 
-use martlet_proxy::{NewRole, Role, RoleChange};
+use martlet_proxy::{NewKey, NewRole, Role, RoleChange};
 
 use crate::world::{Reply, Session, World};
 
@@ -15,6 +15,7 @@ fn role(trust: Option<&str>) -> NewRole {
         name: "reader".into(),
         policy: READER.into(),
         trust: trust.map(str::to_owned),
+        trust_ids: None,
         session_s_max: 7200,
     }
 }
@@ -177,6 +178,26 @@ async fn a_session_ends_with_what_it_rests_on() {
     over().await;
     accounts.create_role(role(None)).await.unwrap();
     over().await;
+}
+
+#[tokio::test]
+async fn another_secret_of_the_key_that_began_it_ends_a_session() {
+    let world = world(Some(&trusting("t"))).await;
+    let session = begin(&world, "").await;
+    get(&world, &session, "/bkt/k").await.expect(200);
+    world.accounts.rotate_key("TKEY", Some("another secret altogether".into())).await.unwrap();
+    get(&world, &session, "/bkt/k").await.refused(403, "InvalidAccessKeyId");
+    // The key of that name that comes after a deleted one is another.
+    world.accounts.delete_key("TKEY").await.unwrap();
+    get(&world, &session, "/bkt/k").await.refused(403, "InvalidAccessKeyId");
+    let new = NewKey {
+        tenant: "t".into(),
+        user: None,
+        given: Some(("TKEY".into(), "a third secret of them".into())),
+        networks: Vec::new(),
+    };
+    world.accounts.create_key(new).await.unwrap();
+    get(&world, &session, "/bkt/k").await.refused(403, "InvalidAccessKeyId");
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -17,6 +19,7 @@ use martlet_ring::{Device, Node, Ring};
 use martlet_s3compat::auth::{Identity, Keys, Secret};
 use martlet_s3compat::door::{DoorConfig, GuardedBody};
 use martlet_s3compat::{Peer, S3Service, SessionKey, TokenKey};
+use md5::Md5;
 use sha2::{Digest, Sha256};
 
 /// 2026-01-01T00:00:00Z.
@@ -66,13 +69,13 @@ impl World {
             ("ROOT".to_owned(), secret, Identity::known("root")),
         ]);
         let accounts = Accounts::new(store.clone(), Vault::new(vec![MasterKey::new(&[1; 32])]));
-        let sessions = SessionKey::derive(SECRET.as_bytes());
+        let sessions = SessionKey::derive(&[5; 32]);
         let keys = keys.with_accounts(accounts.clone()).with_sessions(
             accounts.clone(),
             sessions,
             Vec::new(),
         );
-        let tokens = TokenKey::derive(SECRET.as_bytes());
+        let tokens = TokenKey::derive(&[5; 32]);
         let config = DoorConfig { allow_anonymous: true, ..DoorConfig::default() };
         let service = S3Service::new(store, config, clock.clone(), keys, tokens);
         Self { service, clock, node, device, accounts }
@@ -230,6 +233,13 @@ impl Call<'_> {
         headers.push(("host".into(), HOST.into()));
         headers.push(("x-amz-date".into(), AMZ_DATE.into()));
         headers.push(("x-amz-content-sha256".into(), self.payload.into()));
+        // No list of keys is taken without one.
+        if self.target.ends_with("?delete")
+            && !headers.iter().any(|(name, _)| name == "content-md5")
+        {
+            let digest = STANDARD.encode(Md5::digest(&self.body));
+            headers.push(("content-md5".into(), digest));
+        }
         headers.sort();
         headers
     }

@@ -7,6 +7,7 @@ use http::HeaderName;
 use http_body_util::StreamBody;
 
 use super::*;
+use crate::limits::documents::Documents;
 
 type Pieces = StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
 
@@ -18,7 +19,12 @@ fn pieces(pieces: &[&'static str]) -> Pieces {
 
 fn plan(framing: Framing, length: Option<u64>) -> BodyPlan {
     let facts = Arc::new(BodyFacts::new(length, None, Vec::new()));
-    BodyPlan { framing, facts, idle: Duration::from_secs(5) }
+    let idle = Duration::from_secs(5);
+    BodyPlan {
+        framing,
+        facts,
+        patience: Patience { idle, bytes_per_second_min: 0, whole: 2 * idle },
+    }
 }
 
 fn decoder(declared: Option<Vec<HeaderName>>) -> Framing {
@@ -72,7 +78,7 @@ async fn hashed_bodies_are_what_was_signed() {
     for length in [None, Some(6)] {
         let bad = DecodedBody::new(pieces(&["abc", "deg"]), plan(Framing::Hashed(right), length));
         let (passed, error) = read(bad).await;
-        assert_eq!(error, Some(BodyError::ContentSha256));
+        assert!(matches!(error, Some(BodyError::ContentSha256 { given, .. }) if given == right));
         assert!(length.is_none() || passed.len() < 6, "the last bytes were passed on unchecked");
     }
     let short = DecodedBody::new(pieces(&["abc"]), plan(Framing::Hashed(right), Some(6)));
@@ -97,7 +103,7 @@ async fn chunked_bodies_have_their_decoded_length() {
     }
     let unfinished = pieces(&["3\r\nabc\r\n"]);
     let body = DecodedBody::new(unfinished, plan(decoder(None), Some(3)));
-    assert_eq!(read(body).await, (Vec::new(), Some(BodyError::Incomplete)));
+    assert_eq!(read(body).await, (Vec::new(), Some(BodyError::Truncated)));
 }
 
 #[tokio::test]
@@ -138,11 +144,74 @@ async fn silence_ends_a_body() {
     assert_eq!(read(body).await, (b"xxx".to_vec(), Some(BodyError::Stalled)));
 }
 
+/// Sends `bytes` each second, for ever.
+fn trickle(bytes: usize) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
+    let drip = stream::unfold((), move |()| async move {
+        sleep(Duration::from_secs(1)).await;
+        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; bytes]))), ()))
+    });
+    StreamBody::new(drip.boxed())
+}
+
+fn plan_at(bytes_per_second_min: u64) -> BodyPlan {
+    let plan = plan(Framing::Plain, None);
+    BodyPlan { patience: Patience { bytes_per_second_min, ..plan.patience }, ..plan }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_below_the_least_rate_ends() {
+    let begun = Instant::now();
+    let (passed, error) = read(DecodedBody::new(trickle(4), plan_at(8))).await;
+    assert_eq!(error, Some(BodyError::Stalled));
+    // Each second that is waited for gives half a second back.
+    assert!((5..=11).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    assert!(passed.len() >= 16);
+    let steady = DecodedBody::new(trickle(8), plan_at(8));
+    let hour = timeout(Duration::from_hours(1), read(steady)).await;
+    assert!(hour.is_err(), "one at the least rate goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_fast_saves_up_no_more_than_the_time_of_silence() {
+    let fast = stream::iter([Ok(Frame::data(Bytes::from(vec![7; 1 << 20])))]);
+    let body = StreamBody::new(
+        fast.chain(stream::unfold((), |()| async {
+            sleep(Duration::from_secs(4)).await;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"x"))), ()))
+        }))
+        .boxed(),
+    );
+    let begun = Instant::now();
+    let (_, error) = read(DecodedBody::new(body, plan_at(1024))).await;
+    assert_eq!(error, Some(BodyError::Stalled));
+    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
+}
+
+fn share() -> Share {
+    Documents::new(8 << 20).begin(None)
+}
+
 #[tokio::test]
 async fn documents_are_bounded() {
     let sent = || pieces(&["abc", "def"]);
     let body = |length| DecodedBody::new(sent(), plan(Framing::Plain, length));
-    assert_eq!(collect(body(None), 6).await.unwrap(), "abcdef");
-    assert_eq!(collect(body(None), 5).await, Err(BodyError::TooLong { limit: 5 }));
-    assert_eq!(collect(body(Some(1 << 40)), 5).await, Err(BodyError::TooLong { limit: 5 }));
+    assert_eq!(collect(body(None), 6, &mut share()).await.unwrap(), "abcdef");
+    let too_long = Err(BodyError::TooLong { limit: 5 });
+    assert_eq!(collect(body(None), 5, &mut share()).await, too_long);
+    assert_eq!(collect(body(Some(1 << 40)), 5, &mut share()).await, too_long);
+    let long =
+        StreamBody::new(stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from(vec![
+            7;
+            5 << 20
+        ])))]));
+    let long = DecodedBody::new(long, plan(Framing::Plain, None));
+    assert_eq!(collect(long, 6 << 20, &mut share()).await, Err(BodyError::NoMemory));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_has_to_be_whole_in_time() {
+    let begun = Instant::now();
+    let body = DecodedBody::new(trickle(1000), plan(Framing::Plain, None));
+    assert_eq!(collect(body, 1 << 20, &mut share()).await, Err(BodyError::Stalled));
+    assert_eq!(begun.elapsed().as_secs(), 10);
 }

@@ -151,7 +151,6 @@ fn trailers_are_those_that_were_announced() {
     for body in [
         "0\r\n\r\n",
         "0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n",
-        "0\r\nx-amz-checksum-crc32c:a\r\nx-amz-checksum-crc32c:a\r\n\r\n",
         "0\r\nx-amz-checksum-crc32c:a\r\nx-amz-meta-a:b\r\n\r\n",
         "0\r\nnonsense\r\n\r\n",
         "0\r\n:\r\n\r\n",
@@ -159,7 +158,8 @@ fn trailers_are_those_that_were_announced() {
     ] {
         assert!(is_trailer(&refused(body.as_bytes())), "{body:?}: {:?}", refused(body.as_bytes()));
     }
-    assert_eq!(refused(b"0\r\nx-amz-checksum-crc32c:a\r\n"), BodyError::Incomplete);
+    assert_eq!(refused(b"0\r\nx-amz-checksum-crc32c:a\r\n"), BodyError::Truncated);
+    assert_eq!(refused(b"0\r\nx-amz-checksum-crc32c:a"), BodyError::Truncated);
     let long = format!("0\r\nx-amz-checksum-crc32c:{}\r\n\r\n", "a".repeat(9000));
     assert!(is_trailer(&refused(long.as_bytes())));
     let unsigned_trailer = TRAILER.split("x-amz-trailer-signature").next().unwrap();
@@ -170,6 +170,46 @@ fn trailers_are_those_that_were_announced() {
     let plain = ChunkDecoder::new(None, None);
     let unannounced = decode(plain, b"0\r\nx-amz-checksum-crc32c:a\r\n\r\n", 3);
     assert!(matches!(unannounced, Err(BodyError::MalformedChunk(_))));
+}
+
+#[test]
+fn what_s3_passes_over_is_passed_over() {
+    let value = |body: &str| {
+        decode(unsigned(), body.as_bytes(), 3).map(|(_, trailers)| trailers[CRC32C].clone())
+    };
+    let (twice, behind) = (
+        "0\r\nx-amz-checksum-crc32c:a\r\nx-amz-checksum-crc32c:b\r\n\r\n",
+        "0\r\nx-amz-checksum-crc32c:b\r\n\r\n\r\n\r\n",
+    );
+    assert_eq!(value(twice).unwrap(), "b");
+    assert_eq!(value(behind).unwrap(), "b");
+    assert!(value(&format!("{behind}x")).is_err());
+    assert!(value(&format!("{behind}{}", "\r\n".repeat(5000))).is_err());
+    // Blanks around the parts of an extension, and no line end behind a signature that holds.
+    let signed = published_with_trailer(TRAILER);
+    let text = signed.windows(16).position(|window| window == b"chunk-signature=").unwrap();
+    let mut blank = signed[..text - 1].to_vec();
+    blank.extend_from_slice(b" ; chunk-signature =\t");
+    blank.extend_from_slice(&signed[text + 16..]);
+    let whole =
+        |body: &[u8]| decode(signed_with_trailer(), body, 4096).map(|(bytes, _)| bytes.len());
+    assert_eq!(whole(&blank), Ok(66560));
+    for missing in [2, 4] {
+        assert_eq!(whole(&signed[..signed.len() - missing]), Ok(66560), "{missing}");
+    }
+    assert_eq!(whole(&signed[..signed.len() - 5]), Err(BodyError::TrailerSignature));
+}
+
+#[test]
+fn a_signature_that_is_there_and_wrong_is_no_missing_one() {
+    let refused = |body: &[u8]| decode(signed(), body, 7).unwrap_err();
+    for wrong in ["", "0", &"z".repeat(64), &"0".repeat(63), &"0".repeat(65)] {
+        let body = format!("1;chunk-signature={wrong}\r\nx\r\n0\r\n\r\n");
+        assert_eq!(refused(body.as_bytes()), BodyError::ChunkSignature, "{wrong}");
+    }
+    for absent in ["1\r\nx\r\n", "1;\r\nx\r\n", "1;signature=0\r\nx\r\n"] {
+        assert!(matches!(refused(absent.as_bytes()), BodyError::MalformedChunk(_)), "{absent}");
+    }
 }
 
 #[test]

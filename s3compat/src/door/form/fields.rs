@@ -9,7 +9,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::Tagging;
 use s3s::xml::{Deserialize, Deserializer};
 
-use super::super::xml;
+use super::super::{schema, xml};
 use crate::auth::{Code, Refusal};
 
 /// Bytes of all names and values together, as in S3.
@@ -140,7 +140,7 @@ fn is_plain(name: &str) -> bool {
 fn tagging(document: &str) -> Result<String, Refusal> {
     let malformed =
         || Refusal::new(Code::MalformedXml, "The field 'tagging' is no Tagging document");
-    xml::inspect(document.as_bytes())?;
+    xml::inspect(document.as_bytes(), schema::root_of("PutObjectTagging"))?;
     let document = xml::spell_out(Bytes::copy_from_slice(document.as_bytes()));
     let mut reader = Deserializer::new(&document);
     let tagging = Tagging::deserialize(&mut reader).map_err(|_| malformed())?;

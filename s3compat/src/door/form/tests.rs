@@ -19,7 +19,7 @@ const DAY: &str = "20130524";
 fn gate(allow_anonymous: bool) -> Gate {
     let config = DoorConfig { allow_anonymous, ..DoorConfig::default() };
     let clock = Arc::new(ManualClock::at(NOW_MS));
-    Gate { authenticator: Authenticator::new(config.auth.clone(), clock, keys()), config }
+    Gate::new(Authenticator::new(config.auth.clone(), clock, keys()), config)
 }
 
 /// A form of fields and a file called `name.txt`.

@@ -4,7 +4,7 @@ use martlet_proxy::Rate;
 
 use super::*;
 use crate::auth::testing::{ACCESS_KEY, SECRET};
-use crate::auth::{Keys, Secret, Who};
+use crate::auth::{Code, Keys, Refusal, Secret, Who};
 use crate::limits::Limited;
 use crate::limits::meter::Meters;
 
@@ -85,12 +85,13 @@ fn silent() -> http_body_util::combinators::BoxBody<Bytes, Infallible> {
 async fn whoever_sends_slowly_holds_turns_of_its_own() {
     type Ask = fn() -> Request<()>;
     const FORM: [(&str, &str); 1] = [("content-type", "multipart/form-data; boundary=x")];
-    let asked: [(&str, Ask); 3] = [
-        ("alice", || Signing::default().sign(request("POST", "/b?delete", &[]), UNSIGNED)),
-        ("nobody", || request("POST", "/b?delete", &[])),
-        ("nobody", || request("POST", "/b", &FORM)),
+    // Whoever doesn't sign has an eighth at most.
+    let asked: [(&str, usize, Ask); 3] = [
+        ("alice", 2, || Signing::default().sign(request("POST", "/b?delete", &[]), UNSIGNED)),
+        ("nobody", 14, || request("POST", "/b?delete", &[])),
+        ("nobody", 14, || request("POST", "/b", &FORM)),
     ];
-    for (who, slow) in asked {
+    for (who, refusals, slow) in asked {
         let door = door_at(Rate::default(), 16);
         let mut waiting: Vec<_> =
             (0..16).map(|_| Box::pin(door.answer(slow().map(|()| silent())))).collect();
@@ -101,7 +102,7 @@ async fn whoever_sends_slowly_holds_turns_of_its_own() {
                 refused += 1;
             }
         }
-        assert_eq!(refused, 2, "{who}");
+        assert_eq!(refused, refusals, "{who}");
         let other = if who == "alice" {
             deliver(&door, request("GET", "/b/k", &[]), b"").await
         } else {
@@ -109,4 +110,71 @@ async fn whoever_sends_slowly_holds_turns_of_its_own() {
         };
         assert_eq!(other.0, StatusCode::OK, "the others find a turn while {who} sends slowly");
     }
+}
+
+/// A judge of one bucket, which anybody may delete objects in.
+#[derive(Debug)]
+struct OpenBucket;
+
+impl HeadJudge for OpenBucket {
+    fn check_anonymous<'a>(
+        &'a self,
+        operation: &'static str,
+        bucket: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
+        let may = (operation, bucket) == ("DeleteObjects", Some("open"));
+        let judged = if may { Ok(()) } else { Err(Refusal::new(Code::AccessDenied, "no")) };
+        Box::pin(std::future::ready(judged))
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_could_be_allowed_is_refused_before_its_body_comes() {
+    let door = door_at(Rate::default(), 16).judged_by(Arc::new(OpenBucket));
+    for target in ["/shut?delete", "/open?tagging", "/open/k?uploadId=1"] {
+        let method = if target.ends_with('g') { "PUT" } else { "POST" };
+        let asked = request(method, target, &[]).map(|()| silent());
+        let refused = futures::FutureExt::now_or_never(door.answer(asked));
+        assert_eq!(refused.unwrap().status(), StatusCode::FORBIDDEN, "{target}");
+    }
+    let allowed = door.answer(request("POST", "/open?delete", &[]).map(|()| silent()));
+    assert!(futures::FutureExt::now_or_never(allowed).is_none(), "its body is waited for");
+    let signed = Signing::default().sign(request("POST", "/shut?delete", &[]), UNSIGNED);
+    let signed = door.answer(signed.map(|()| silent()));
+    assert!(futures::FutureExt::now_or_never(signed).is_none(), "others are judged later");
+}
+
+/// A body of so many bytes, of which no more come.
+fn half_sent(bytes: usize) -> http_body_util::combinators::BoxBody<Bytes, Infallible> {
+    let sent = futures::stream::iter([Ok(http_body::Frame::data(Bytes::from(vec![b' '; bytes])))]);
+    let sent = futures::StreamExt::chain(sent, futures::stream::pending());
+    BodyExt::boxed(http_body_util::StreamBody::new(sent))
+}
+
+#[tokio::test]
+async fn documents_share_a_budget_and_whoever_finds_no_memory_is_told_to_slow_down() {
+    let config = DoorConfig {
+        allow_anonymous: true,
+        document_bytes_max: 32 << 20,
+        requests_max: 1024,
+        ..DoorConfig::default()
+    };
+    let (door, _) = door_with(config);
+    let ask = || request("POST", "/b/k?uploadId=1", &[]).map(|()| half_sent(2_000_000));
+    let mut waiting: Vec<_> = (0..20).map(|_| Box::pin(door.answer(ask()))).collect();
+    let mut refused = 0;
+    for one in &mut waiting {
+        if let Some(response) = futures::FutureExt::now_or_never(one) {
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(response.headers()["retry-after"], "1");
+            assert_eq!(response.extensions().get(), Some(&Limited::Overload));
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 18, "two of 2 MiB are an eighth");
+    let signed = Signing::default().sign(request("POST", "/b/k?uploadId=1", &[]), UNSIGNED);
+    let (status, ..) = deliver(&door, signed, b"<CompleteMultipartUpload/>").await;
+    assert_eq!(status, StatusCode::OK, "others have memory");
+    drop(waiting);
+    assert!(futures::FutureExt::now_or_never(door.answer(ask())).is_none());
 }

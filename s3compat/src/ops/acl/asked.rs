@@ -129,11 +129,7 @@ fn no_grantee(header: &str) -> S3Error {
 }
 
 pub(super) fn malformed() -> S3Error {
-    custom(
-        "MalformedACLError",
-        "The XML you provided was not well-formed or did not validate against our published schema",
-        StatusCode::BAD_REQUEST,
-    )
+    custom("MalformedACLError", crate::sentences::MALFORMED_XML.text, StatusCode::BAD_REQUEST)
 }
 
 #[cfg(test)]

@@ -13,9 +13,10 @@ use s3s::dto::{
     LifecycleExpiration, LifecycleRule, LifecycleRuleAndOperator, LifecycleRuleFilter,
     NoncurrentVersionExpiration, Tag, Timestamp,
 };
-use s3s::{S3Result, s3_error};
+use s3s::{S3Error, S3Result};
 use time::OffsetDateTime;
 
+use crate::sentences;
 use crate::tags;
 
 /// Characters of a rule's id.
@@ -27,16 +28,13 @@ const NEWER_MAX: u32 = 100;
 pub(super) fn from_wire(document: Option<BucketLifecycleConfiguration>) -> S3Result<Vec<Rule>> {
     let rules = document.map(|document| document.rules).unwrap_or_default();
     if rules.is_empty() || rules.len() > RULES_MAX {
-        return Err(s3_error!(
-            MalformedXML,
-            "A lifecycle configuration has 1 to {RULES_MAX} rules"
-        ));
+        return Err(sentences::MALFORMED_XML.error());
     }
     let rules: Vec<Rule> = rules.into_iter().map(rule).collect::<S3Result<_>>()?;
     let mut ids: Vec<&str> = rules.iter().map(|rule| rule.id.as_str()).collect();
     ids.sort_unstable();
     if ids.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(s3_error!(InvalidArgument, "Rule ID must be unique. Found same ID for rules"));
+        return Err(sentences::LIFECYCLE_IDS.error());
     }
     Ok(rules)
 }
@@ -44,10 +42,7 @@ pub(super) fn from_wire(document: Option<BucketLifecycleConfiguration>) -> S3Res
 fn rule(rule: LifecycleRule) -> S3Result<Rule> {
     let id = match rule.id.filter(|id| !id.is_empty()) {
         Some(id) if id.chars().count() > ID_CHARS_MAX => {
-            return Err(s3_error!(
-                InvalidArgument,
-                "ID length should not exceed allowed limit of {ID_CHARS_MAX}"
-            ));
+            return Err(sentences::LIFECYCLE_ID.about(ID_CHARS_MAX).into());
         }
         Some(id) => id,
         None => hex::encode(random_bytes::<8>()),
@@ -55,16 +50,13 @@ fn rule(rule: LifecycleRule) -> S3Result<Rule> {
     let is_enabled = match rule.status.as_str() {
         ExpirationStatus::ENABLED => true,
         ExpirationStatus::DISABLED => false,
-        _ => return Err(s3_error!(MalformedXML, "A rule's Status is Enabled or Disabled")),
+        _ => return Err(sentences::MALFORMED_XML.error()),
     };
     for transition in rule.transitions.iter().flatten() {
         transition.date.as_ref().map(date_ms).transpose()?;
     }
     if rule.transitions.is_some() || rule.noncurrent_version_transitions.is_some() {
-        return Err(s3_error!(
-            NotImplemented,
-            "Rules that change the storage class of objects are not implemented"
-        ));
+        return Err(sentences::LIFECYCLE_TRANSITION.error());
     }
     let rule = Rule {
         id,
@@ -85,10 +77,7 @@ fn rule(rule: LifecycleRule) -> S3Result<Rule> {
 /// What a rule does must go together with what it speaks of.
 fn check_actions(rule: &Rule) -> S3Result<()> {
     if rule.expiration.is_none() && rule.noncurrent.is_none() && rule.abort_upload_days.is_none() {
-        return Err(s3_error!(
-            InvalidRequest,
-            "At least one action needs to be specified in a rule"
-        ));
+        return Err(sentences::LIFECYCLE_ACTION.error());
     }
     let Scope::Filter(filter) = &rule.scope else { return Ok(()) };
     let and = filter.and.as_ref();
@@ -101,10 +90,10 @@ fn check_actions(rule: &Rule) -> S3Result<()> {
         ("ExpiredObjectDeleteMarker", is_of_markers),
     ] {
         if is_asked && has_tags {
-            return Err(s3_error!(InvalidRequest, "{action} cannot be specified with Tags"));
+            return Err(sentences::LIFECYCLE_WITH.about_both(action, "Tags").into());
         }
         if is_asked && has_sizes {
-            return Err(s3_error!(InvalidRequest, "{action} cannot be specified with ObjectSize"));
+            return Err(sentences::LIFECYCLE_WITH.about_both(action, "ObjectSize").into());
         }
     }
     Ok(())
@@ -114,10 +103,7 @@ fn scope(prefix: Option<String>, filter: Option<LifecycleRuleFilter>) -> S3Resul
     match (prefix, filter) {
         (Some(prefix), None) => Ok(Scope::Prefix(checked_prefix(prefix)?)),
         (None, Some(filter)) => Ok(Scope::Filter(self::filter(filter)?)),
-        (Some(_), Some(_)) => {
-            Err(s3_error!(MalformedXML, "A rule has a Filter or a Prefix, not both"))
-        }
-        (None, None) => Err(s3_error!(MalformedXML, "A rule has a Filter")),
+        (Some(_), Some(_)) | (None, None) => Err(sentences::MALFORMED_XML.error()),
     }
 }
 
@@ -144,29 +130,26 @@ fn and(and: LifecycleRuleAndOperator) -> S3Result<And> {
     let (prefix, tags) = (prefix.map(checked_prefix).transpose()?, tags.unwrap_or_default());
     let and = And { prefix, tags: tags::from_xml(tags)?, larger_than, smaller_than };
     if and == And::default() {
-        return Err(s3_error!(MalformedXML, "An And says what has to hold"));
+        return Err(sentences::MALFORMED_XML.error());
     }
     Ok(and)
 }
 
 fn checked_prefix(prefix: String) -> S3Result<String> {
     if prefix.len() > KEY_BYTES_MAX {
-        return Err(s3_error!(InvalidRequest, "The maximum size of a prefix is {KEY_BYTES_MAX}"));
+        return Err(sentences::LIFECYCLE_PREFIX.about(KEY_BYTES_MAX).into());
     }
     Ok(prefix)
 }
 
 fn sizes(larger: Option<i64>, smaller: Option<i64>) -> S3Result<(Option<u64>, Option<u64>)> {
-    let size = |size: i64| {
-        u64::try_from(size).map_err(|_| s3_error!(InvalidRequest, "Object sizes are not negative"))
-    };
+    let size = |size: i64| u64::try_from(size).map_err(|_| sentences::LIFECYCLE_SIZE.error());
     let (larger, smaller) = (larger.map(size).transpose()?, smaller.map(size).transpose()?);
     match (larger, smaller) {
-        (_, Some(0)) => Err(s3_error!(InvalidRequest, "ObjectSizeLessThan starts at 1")),
-        (Some(larger), Some(smaller)) if smaller <= larger => Err(s3_error!(
-            InvalidRequest,
-            "'ObjectSizeLessThan' has to be a value greater than 'ObjectSizeGreaterThan'"
-        )),
+        (_, Some(0)) => Err(sentences::LIFECYCLE_SIZE_MIN.error()),
+        (Some(larger), Some(smaller)) if smaller <= larger => {
+            Err(sentences::LIFECYCLE_SIZES.error())
+        }
         sizes => Ok(sizes),
     }
 }
@@ -179,10 +162,7 @@ fn expiration(expiration: LifecycleExpiration) -> S3Result<Expiration> {
         }
         (None, Some(date), None) => Ok(Expiration::Date(date_ms(&date)?)),
         (None, None, Some(goes)) => Ok(Expiration::Marker(goes)),
-        _ => Err(s3_error!(
-            MalformedXML,
-            "An Expiration has one of Days, Date and ExpiredObjectDeleteMarker"
-        )),
+        _ => Err(sentences::MALFORMED_XML.error()),
     }
 }
 
@@ -192,10 +172,7 @@ fn noncurrent(noncurrent: &NoncurrentVersionExpiration) -> S3Result<Noncurrent> 
     let newer = noncurrent.newer_noncurrent_versions.map(|newer| {
         let newer = positive(newer, "'NewerNoncurrentVersions'")?;
         if newer > NEWER_MAX {
-            return Err(s3_error!(
-                InvalidArgument,
-                "'NewerNoncurrentVersions' is {NEWER_MAX} at most"
-            ));
+            return Err(S3Error::from(sentences::LIFECYCLE_NEWER.about(NEWER_MAX)));
         }
         Ok(newer)
     });
@@ -211,7 +188,7 @@ fn positive(number: i32, name: &str) -> S3Result<u32> {
     u32::try_from(number)
         .ok()
         .filter(|number| *number > 0)
-        .ok_or_else(|| s3_error!(InvalidArgument, "{name} must be a positive integer"))
+        .ok_or_else(|| sentences::LIFECYCLE_NUMBER.about(name).into())
 }
 
 /// A date, which is a midnight.
@@ -219,7 +196,7 @@ fn date_ms(date: &Timestamp) -> S3Result<u64> {
     let ns = OffsetDateTime::from(date.clone()).unix_timestamp_nanos();
     let ms = u64::try_from(ns / 1_000_000).ok();
     ms.filter(|ms| ms.is_multiple_of(Day::FULL.ms()))
-        .ok_or_else(|| s3_error!(InvalidArgument, "'Date' must be at midnight GMT"))
+        .ok_or_else(|| sentences::LIFECYCLE_DATE.error())
 }
 
 /// A rule as it was given.

@@ -1,0 +1,105 @@
+//! Whom the names of a document meant when it was put.
+//!
+//! A name may be given to somebody else once its holder is gone; an id is never given again. So the names in
+//! a document are bound to ids when it is put, and the ids are kept beside it. The document stays as it was
+//! put, byte for byte.
+//!
+//! Invariants:
+//! * Bindings count for the very document that they were made for, by its hash.
+//! * A name that they don't have is nobody's.
+//! * A document without bindings is from an earlier version: its names mean those who have them now.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Names of one document.
+pub(crate) const NAMES_MAX: usize = 256;
+
+/// A name by which a document means somebody: an account's, or that of a user or a role within.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) account: String,
+    pub(crate) member: Option<(Member, String)>,
+}
+
+/// What an account has that may ask for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Member {
+    User,
+    Role,
+}
+
+impl Name {
+    pub(super) fn account(account: &str) -> Self {
+        Self { account: account.to_owned(), member: None }
+    }
+
+    pub(super) fn member(account: &str, member: Member, name: &str) -> Self {
+        Self { member: Some((member, name.to_owned())), ..Self::account(account) }
+    }
+
+    /// As it is kept.
+    fn text(&self) -> String {
+        let account = &self.account;
+        match &self.member {
+            None => account.clone(),
+            Some((Member::User, name)) => format!("{account}/user/{name}"),
+            Some((Member::Role, name)) => format!("{account}/role/{name}"),
+        }
+    }
+}
+
+/// The ids of those whom a document names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bindings {
+    /// The hash of the document.
+    of: String,
+    /// Names, and the ids of accounts, users and roles. An account's own keys have the account's id.
+    ids: BTreeMap<String, String>,
+}
+
+fn hash(document: &[u8]) -> String {
+    hex::encode(&blake3::hash(document).as_bytes()[..16])
+}
+
+impl Bindings {
+    /// Those of a document.
+    pub(crate) fn new(document: &[u8], ids: impl IntoIterator<Item = (Name, String)>) -> Self {
+        let ids = ids.into_iter().map(|(name, id)| (name.text(), id)).collect();
+        Self { of: hash(document), ids }
+    }
+
+    /// As they are kept beside the document.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts can be written")
+    }
+
+    /// Those that are kept, if they are this document's.
+    pub(crate) fn decode(kept: Option<&[u8]>, document: &[u8]) -> Option<Self> {
+        let bindings: Self = serde_json::from_slice(kept?).ok()?;
+        (bindings.of == hash(document)).then_some(bindings)
+    }
+
+    /// The id of whom a name means; empty, which is nobody's, for a name that was not bound.
+    pub(super) fn id(&self, name: &Name) -> String {
+        self.ids.get(&name.text()).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_one_documents_and_know_no_other_names() {
+        let name = Name::member("alice", Member::User, "carol");
+        let bindings = Bindings::new(b"{}", [(name.clone(), "7".to_owned())]);
+        let kept = bindings.encode();
+        let read = Bindings::decode(Some(&kept), b"{}").unwrap();
+        assert_eq!((read.id(&name), &read), ("7".to_owned(), &bindings));
+        assert_eq!(read.id(&Name::member("alice", Member::Role, "carol")), "");
+        assert_eq!(Bindings::decode(Some(&kept), b"{ }"), None, "another document");
+        assert_eq!(Bindings::decode(None, b"{}"), None);
+    }
+}

@@ -1,0 +1,171 @@
+//! Whom principals name, by their names and by what those were bound to.
+
+use super::*;
+
+fn parse(text: &str) -> Result<Principals, Malformed> {
+    Principals::parse(&Json::parse(text).unwrap())
+}
+
+fn names(text: &str, name: &str) -> bool {
+    parse(text).unwrap().name(&Requester::named(name))
+}
+
+#[test]
+fn everyone_is_everyone() {
+    for text in [r#""*""#, r#"{"AWS": "*"}"#, r#"{"AWS": ["alice", "*"]}"#] {
+        let everyone = parse(text).unwrap();
+        assert!(everyone.name(&Requester::Anonymous) && everyone.has_everyone(), "{text}");
+        assert!(names(text, "bob"), "{text}");
+    }
+}
+
+#[test]
+fn an_account_has_many_names() {
+    for text in [
+        r#"{"AWS": "alice"}"#,
+        r#"{"AWS": "arn:aws:iam::alice:root"}"#,
+        r#"{"AWS": ["arn:aws:iam::alice:user/alice"]}"#,
+        r#"{"AWS": "arn:aws:iam:::user/alice"}"#,
+        r#"{"CanonicalUser": "alice"}"#,
+        r#"{"AWS": "x", "CanonicalUser": ["y", "alice"]}"#,
+    ] {
+        assert!(names(text, "alice") && !names(text, "bob"), "{text}");
+        let named = parse(text).unwrap();
+        assert!(!named.name(&Requester::Anonymous) && !named.has_everyone(), "{text}");
+    }
+    let carol = Who { user: "carol".into(), canonical_id: "c0ffee".into(), ..Who::named("alice") };
+    let other = Requester::User(Arc::new(carol));
+    assert!(parse(r#"{"AWS": "arn:aws:iam::alice:root"}"#).unwrap().name(&other));
+    assert!(!parse(r#"{"AWS": "arn:aws:iam::alice:user/alice"}"#).unwrap().name(&other));
+    assert!(parse(r#"{"AWS": "arn:aws:iam::alice:user/carol"}"#).unwrap().name(&other));
+    assert_eq!(other.arn().unwrap(), "arn:aws:iam::alice:user/carol");
+    for (text, is_named) in [
+        (r#"{"AWS": "c0ffee"}"#, true),
+        (r#"{"AWS": "arn:aws:iam::c0ffee:user/carol"}"#, true),
+        (r#"{"CanonicalUser": "c0ffee"}"#, true),
+        (r#"{"CanonicalUser": "alice"}"#, false),
+        (r#"{"AWS": "arn:aws:iam:::user/c0ffee"}"#, false),
+        (r#"{"AWS": "arn:aws:iam:::user/carol"}"#, false),
+    ] {
+        assert_eq!(parse(text).unwrap().name(&other), is_named, "{text}");
+    }
+    let account = Who { canonical_id: "c0ffee".into(), ..Who::named("alice") };
+    let account = Requester::User(Arc::new(account));
+    for text in [
+        r#"{"AWS": "arn:aws:iam:::user/c0ffee"}"#,
+        r#"{"AWS": "arn:aws:iam::alice:user/c0ffee"}"#,
+        r#"{"AWS": "arn:aws:iam:::user/alice"}"#,
+    ] {
+        assert!(parse(text).unwrap().name(&account), "{text}");
+    }
+}
+
+#[test]
+fn a_name_means_whom_it_meant_when_it_was_bound() {
+    let of = |account: &str, id: &str, user: Option<&str>| {
+        let user_id = user.map(|user| format!("id of {user}").into());
+        let user = user.unwrap_or(account).into();
+        let canonical_id = id.into();
+        Requester::User(Arc::new(Who { user, user_id, canonical_id, ..Who::named(account) }))
+    };
+    let bound = |text: &str| {
+        let mut principals = parse(text).unwrap();
+        let ids = principals.names().map(|name| {
+            let id = match &name.member {
+                None => "1".to_owned(),
+                Some((Member::User, user)) if *user == name.account => "1".to_owned(),
+                Some((_, member)) => format!("id of {member}"),
+            };
+            (name, id)
+        });
+        let bindings = Bindings::new(b"", ids.collect::<Vec<_>>());
+        principals.bind(&bindings);
+        principals
+    };
+    let (first, second) = (of("alice", "1", None), of("alice", "2", None));
+    for text in [
+        r#"{"AWS": "alice"}"#,
+        r#"{"AWS": "arn:aws:iam::alice:root"}"#,
+        r#"{"AWS": "arn:aws:iam::alice:user/alice"}"#,
+        r#"{"AWS": "arn:aws:iam:::user/alice"}"#,
+    ] {
+        assert!(bound(text).name(&first) && !bound(text).name(&second), "{text}");
+    }
+    let carol = bound(r#"{"AWS": "arn:aws:iam::alice:user/carol"}"#);
+    assert!(carol.name(&of("alice", "1", Some("carol"))));
+    assert!(!carol.name(&of("alice", "2", Some("carol"))) && !carol.name(&first));
+    let mut other = of("alice", "1", Some("carol"));
+    if let Requester::User(who) = &mut other {
+        Arc::make_mut(who).user_id = Some("of a later carol".into());
+    }
+    assert!(!carol.name(&other));
+    let mut unbound = parse(r#"{"AWS": ["alice", "arn:aws:iam::alice:user/carol"]}"#).unwrap();
+    unbound.bind(&Bindings::new(b"", []));
+    assert!(!unbound.name(&first) && !unbound.name(&other), "nobody was found");
+}
+
+#[test]
+fn the_service_that_delivers_logs_is_named_or_not_meant() {
+    let means = |text: &str| parse(text).unwrap().name(&Requester::LogDelivery);
+    assert!(means(r#"{"Service": "logging.s3.amazonaws.com"}"#));
+    assert!(means(r#"{"Service": ["sns.amazonaws.com", "logging.s3.amazonaws.com"]}"#));
+    assert!(!means(r#"{"Service": "cloudtrail.amazonaws.com"}"#));
+    assert!(!means(r#"{"Service": "logs.eu-west-1.amazonaws.com"}"#));
+    assert!(SERVICES.is_sorted());
+    assert!(!means(r#""*""#) && !means(r#"{"AWS": "*"}"#));
+    assert!(!names(r#"{"Service": "logging.s3.amazonaws.com"}"#, "alice"));
+}
+
+#[test]
+fn roles_leave_what_their_names_say() {
+    let allows = |role, action| role_allows(role, action);
+    for action in Action::ALL {
+        assert!(allows(Role::Admin, *action));
+        assert!(!allows(Role::ReadOnly, *action) || allows(Role::ReadWrite, *action));
+    }
+    for action in [Action::GetObject, Action::ListBucket, Action::ListAllMyBuckets] {
+        assert!(allows(Role::ReadOnly, action), "{action:?}");
+    }
+    for action in [Action::PutObject, Action::DeleteObject, Action::PutObjectTagging] {
+        assert!(!allows(Role::ReadOnly, action) && allows(Role::ReadWrite, action), "{action:?}");
+    }
+    for action in [
+        Action::CreateBucket,
+        Action::DeleteBucket,
+        Action::PutBucketPolicy,
+        Action::PutObjectAcl,
+        Action::BypassGovernanceRetention,
+    ] {
+        assert!(!allows(Role::ReadWrite, action), "{action:?}");
+    }
+}
+
+#[test]
+fn what_names_nobody_is_refused() {
+    for text in [
+        r#""alice""#,
+        "{}",
+        "[]",
+        "null",
+        r#"{"AWS": []}"#,
+        r#"{"AWS": ""}"#,
+        r#"{"AWS": {"a": 1}}"#,
+        r#"{"AWS": "arn:aws:iam::alice:user/*"}"#,
+        r#"{"AWS": "arn:aws:iam::*:root"}"#,
+        r#"{"AWS": "arn:aws:iam::alice:role/*"}"#,
+        r#"{"AWS": "arn:aws:sts::alice:assumed-role/r"}"#,
+        r#"{"AWS": "arn:aws:s3:::bucket"}"#,
+        r#"{"AWS": "a*"}"#,
+        r#"{"Service": "*"}"#,
+        r#"{"Service": "logging"}"#,
+        r#"{"Service": "logging.s3.amazonaws.comx"}"#,
+        r#"{"Service": "no-such-service.amazonaws.com"}"#,
+        r#"{"Service": "sns.x.amazonaws.com"}"#,
+        r#"{"Service": ".amazonaws.com"}"#,
+        r#"{"Federated": "x"}"#,
+        r#"{"CanonicalUser": "*"}"#,
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert_eq!(error, "Invalid principal in policy", "{text}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Checksums that s3s has no fields for, in documents.
+//!
+//! s3s has fields for five algorithms, and refuses the elements of the others. So a value of the others
+//! travels in the field of SHA256, behind its algorithm's name and a [mark](MARK): the door puts it there
+//! before s3s parses a document ([`carry`]), and it goes to the element of its own once s3s has written
+//! one ([`unload`]). Documents without such values are not touched.
+
+use http::Extensions;
+use martlet_protocol::entry::{Checksum, ChecksumAlgorithm};
+
+use super::name;
+
+/// Stands between the name of an algorithm and its value, in the field of another one. No document of a
+/// client holds it: the door refuses NUL.
+const MARK: char = '\0';
+/// The element whose field it is.
+const CARRIER: &str = "ChecksumSHA256";
+
+/// Among the extensions of a reply whose document has such values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried;
+
+/// Returns true for an algorithm that s3s has no field for.
+const fn is_carried(algorithm: ChecksumAlgorithm) -> bool {
+    match algorithm {
+        ChecksumAlgorithm::Crc32
+        | ChecksumAlgorithm::Crc32c
+        | ChecksumAlgorithm::Crc64Nvme
+        | ChecksumAlgorithm::Sha1
+        | ChecksumAlgorithm::Sha256 => false,
+        ChecksumAlgorithm::Sha512
+        | ChecksumAlgorithm::Md5
+        | ChecksumAlgorithm::Xxhash64
+        | ChecksumAlgorithm::Xxhash3
+        | ChecksumAlgorithm::Xxhash128 => true,
+    }
+}
+
+/// The carried algorithm of this name.
+fn named(text: &str) -> Option<ChecksumAlgorithm> {
+    ChecksumAlgorithm::ALL.into_iter().find(|known| is_carried(*known) && name(*known) == text)
+}
+
+/// Notes in a reply that values in its document are to be put where they belong, if any are.
+pub(crate) fn note<'a>(
+    extensions: &mut Extensions,
+    checksums: impl IntoIterator<Item = &'a Checksum>,
+) {
+    if checksums.into_iter().any(|checksum| is_carried(checksum.algorithm)) {
+        extensions.insert(Carried);
+    }
+}
+
+/// A value as the field of SHA256 carries it.
+pub(crate) fn load(algorithm: ChecksumAlgorithm, value: &str) -> String {
+    format!("{}{MARK}{value}", name(algorithm))
+}
+
+/// The value in the field of SHA256, and the algorithm that it is of.
+pub(crate) fn loaded(field: String) -> (ChecksumAlgorithm, String) {
+    let parts = field.split_once(MARK);
+    match parts.and_then(|(algorithm, value)| Some((named(algorithm)?, value.to_owned()))) {
+        Some(loaded) => loaded,
+        None => (ChecksumAlgorithm::Sha256, field),
+    }
+}
+
+/// A request's document with the elements that s3s doesn't know in that of SHA256. The document has been
+/// inspected.
+pub(crate) fn carry(document: &str) -> String {
+    let mut pieces = document.split('<');
+    let mut out = String::with_capacity(document.len() + 1024);
+    out.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        out.push('<');
+        let (slash, tag) = piece.strip_prefix('/').map_or(("", piece), |tag| ("/", tag));
+        let end = tag.find(|c: char| c == '>' || c == '/' || c.is_ascii_whitespace());
+        let (element, rest) = tag.split_at(end.unwrap_or(tag.len()));
+        let Some(algorithm) = element.strip_prefix("Checksum").and_then(named) else {
+            out.push_str(piece);
+            continue;
+        };
+        out.push_str(slash);
+        out.push_str(CARRIER);
+        match rest.split_once('>') {
+            Some((attributes, text)) if slash.is_empty() && !attributes.ends_with('/') => {
+                out.push_str(attributes);
+                out.push('>');
+                out.push_str(&load(algorithm, text));
+            }
+            _ => out.push_str(rest),
+        }
+    }
+    out
+}
+
+/// A reply's document with carried values in the elements of their own.
+pub(crate) fn unload(document: &str) -> String {
+    let open = format!("<{CARRIER}>");
+    let close = format!("</{CARRIER}>");
+    let mut pieces = document.split(&*open);
+    let mut out = String::with_capacity(document.len());
+    out.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let value = piece.split_once(&*close).and_then(|(field, rest)| {
+            let (named, value) = field.split_once(MARK)?;
+            Some((named, value, rest))
+        });
+        if let Some((named, value, rest)) = value {
+            for text in ["<Checksum", named, ">", value, "</Checksum", named, ">", rest] {
+                out.push_str(text);
+            }
+        } else {
+            out.push_str(&open);
+            out.push_str(piece);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_carried_into_a_document_and_out_of_it() {
+        let document = "<Complete><Part><ChecksumXXHASH3>\nAA==</ChecksumXXHASH3></Part><Part>\
+                        <ChecksumSHA256>BB==</ChecksumSHA256><ChecksumMD5 a='1'>CC==</ChecksumMD5 >\
+                        <ChecksumSHA512/><ETag>ChecksumMD5</ETag></Part></Complete>";
+        let carrying = carry(document);
+        let expected = "<Complete><Part><ChecksumSHA256>XXHASH3\0\nAA==</ChecksumSHA256></Part><Part>\
+                        <ChecksumSHA256>BB==</ChecksumSHA256><ChecksumSHA256 a='1'>MD5\0CC==\
+                        </ChecksumSHA256 ><ChecksumSHA256/><ETag>ChecksumMD5</ETag></Part></Complete>";
+        assert_eq!(carrying, expected);
+        let plain = "<A><ChecksumSHA256>BB==</ChecksumSHA256><ChecksumCRC32>x</ChecksumCRC32></A>";
+        assert_eq!((carry(plain), unload(plain)), (plain.to_owned(), plain.to_owned()));
+        let sum = load(ChecksumAlgorithm::Xxhash128, "AA==-2");
+        let reply = format!("<A><ChecksumSHA256>{sum}</ChecksumSHA256><B/></A>");
+        assert_eq!(unload(&reply), "<A><ChecksumXXHASH128>AA==-2</ChecksumXXHASH128><B/></A>");
+        assert_eq!(loaded(sum), (ChecksumAlgorithm::Xxhash128, "AA==-2".to_owned()));
+        for own in ["BB==", "SHA1\0BB==", "x\0y"] {
+            assert_eq!(loaded(own.to_owned()), (ChecksumAlgorithm::Sha256, own.to_owned()));
+        }
+    }
+}

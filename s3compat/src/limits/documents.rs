@@ -1,0 +1,127 @@
+//! The memory for documents: bodies that are read whole before their operation begins.
+//!
+//! A document takes its share of the memory as its bytes come, and gives the share back when its request
+//! is over. Nobody waits for a share: whoever finds none is told to slow down.
+//!
+//! Invariants:
+//! * All documents together hold no more than the budget.
+//! * One account holds no more than a quarter of the budget, and all anonymous requests together no more
+//!   than an eighth, but enough for one document.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::meter::Meters;
+
+/// One of so many parts is what an account may hold.
+const ACCOUNT: usize = 4;
+/// One of so many parts is what all anonymous requests may hold.
+const ANONYMOUS: usize = 8;
+/// The longest document, and room to grow to it.
+pub(crate) const DOCUMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The memory for the documents of a door. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Documents(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    bytes_max: usize,
+    held: AtomicUsize,
+    /// All requests that nobody signed.
+    anonymous: Meters,
+}
+
+/// The memory that one document holds.
+#[derive(Debug)]
+pub(crate) struct Share {
+    shared: Arc<Shared>,
+    meters: Meters,
+    own_bytes_max: usize,
+    bytes: usize,
+}
+
+impl Documents {
+    /// Memory for documents of `bytes_max` together.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let (held, anonymous) = (AtomicUsize::new(0), Meters::default());
+        Self(Arc::new(Shared { bytes_max, held, anonymous }))
+    }
+
+    /// The empty share of a document that `whose` request brings; none means an anonymous one.
+    pub(crate) fn begin(&self, whose: Option<&Meters>) -> Share {
+        let shared = self.0.clone();
+        let part = if whose.is_some() { ACCOUNT } else { ANONYMOUS };
+        let own_bytes_max = (shared.bytes_max / part).max(DOCUMENT_BYTES_MAX);
+        let meters = whose.unwrap_or(&shared.anonymous).clone();
+        Share { shared, meters, own_bytes_max, bytes: 0 }
+    }
+}
+
+impl Share {
+    /// Adds `bytes` to the share; false, and no more than before, if there is no memory for them.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let own = &self.meters.account.document_bytes;
+        if !add(own, bytes, self.own_bytes_max) {
+            return false;
+        }
+        if !add(&self.shared.held, bytes, self.shared.bytes_max) {
+            own.fetch_sub(bytes, Ordering::AcqRel);
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.meters.account.document_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.shared.held.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// Adds to a sum unless that would pass its bound.
+fn add(sum: &AtomicUsize, bytes: usize, bytes_max: usize) -> bool {
+    let within = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= bytes_max);
+    sum.fetch_update(Ordering::AcqRel, Ordering::Acquire, within).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1024 * 1024;
+
+    /// Shares of a MiB each, as many as somebody gets.
+    fn grab(documents: &Documents, whose: Option<&Meters>) -> Vec<Share> {
+        std::iter::from_fn(|| {
+            let mut share = documents.begin(whose);
+            share.grow(MIB).then_some(share)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn accounts_and_strangers_have_bounds_of_their_own() {
+        let documents = Documents::new(64 * MIB);
+        let (alice, bob) = (Meters::default(), Meters::default());
+        let strangers = grab(&documents, None);
+        assert_eq!(strangers.len(), 8);
+        let of_alice = grab(&documents, Some(&alice));
+        assert_eq!(of_alice.len(), 16);
+        assert_eq!(grab(&documents, Some(&bob)).len(), 16, "bob's were given back at once");
+        drop(strangers);
+        assert_eq!(grab(&documents, None).len(), 8);
+        drop(of_alice);
+        assert_eq!(documents.0.held.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn all_together_stay_within_the_budget_and_one_document_always_fits() {
+        let documents = Documents::new(8 * MIB);
+        let accounts: Vec<Meters> = (0..3).map(|_| Meters::default()).collect();
+        let held: Vec<_> = accounts.iter().map(|one| grab(&documents, Some(one))).collect();
+        assert_eq!(held.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 0]);
+    }
+}
