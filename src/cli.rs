@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::failure::report;
+use crate::process::folder;
 use crate::{admin, bench, cluster, proxy, replicator, ring, server, storage_node};
 
 /// Martlet, an S3-compatible object store for datasets and checkpoints
@@ -41,9 +42,20 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
 }
 
+impl Command {
+    /// Whether it makes files of its own accord. What the others make is asked for by name: that gets
+    /// the rights that the user's shell gives.
+    fn keeps_data(&self) -> bool {
+        !matches!(self, Self::Admin(_) | Self::Ring(_) | Self::Bench(_))
+    }
+}
+
 impl Cli {
     /// Runs the command to its end.
     pub(crate) fn run(self) -> ExitCode {
+        if self.command.keeps_data() {
+            folder::create_for_owner_alone();
+        }
         match self.command {
             Command::Server(args) => report(server::run(&args)),
             Command::StorageNode(args) => report(storage_node::run(&args)),

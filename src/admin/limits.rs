@@ -41,6 +41,10 @@ pub(super) struct QuotaArgs {
     /// Objects, each version counted; or none
     #[arg(long, value_name = "N|none", value_parser = count)]
     objects: Option<Bound>,
+    /// Bytes of the index: 512, the key and what is said of it for each version, delete marker, unfinished
+    /// upload, part and bucket; none: 1 GiB beside what the other bounds allow
+    #[arg(long, value_name = "BYTES|none", value_parser = bytes)]
+    index: Option<Bound>,
 }
 
 impl QuotaArgs {
@@ -51,12 +55,12 @@ impl QuotaArgs {
         (path, what): (&str, &str),
         json: bool,
     ) -> Result<(), Failure> {
-        let Self { name, bytes, objects } = self;
-        let line: QuotaLine = if bytes.is_none() && objects.is_none() {
+        let Self { name, bytes, objects, index } = self;
+        let line: QuotaLine = if bytes.is_none() && objects.is_none() && index.is_none() {
             server.ask(path, &[(what, name)])?
         } else {
-            let (bytes, objects) = (*bytes, *objects);
-            server.put(path, &QuotaChange { name: name.clone(), bytes, objects })?
+            let (bytes, objects, index) = (*bytes, *objects, *index);
+            server.put(path, &QuotaChange { name: name.clone(), bytes, objects, index })?
         };
         show(&line, json, quota);
         Ok(())
@@ -98,6 +102,7 @@ fn quota(line: &QuotaLine) -> String {
         header,
         row("bytes", line.bytes, line.bytes_max),
         row("objects", line.objects, line.objects_max),
+        row("bytes of the index", line.index, line.index_max),
     ];
     let mut text = table(&rows, &[1, 2]);
     if line.counted_ms.is_some() {

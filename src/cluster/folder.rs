@@ -3,6 +3,7 @@
 //! ```text
 //! <dir>/cluster.toml                 what is where; lock, control.sock: who watches
 //! <dir>/cluster.key, credentials     secrets, mode 0600
+//! <dir>/master.key                   seals the secrets of tenants' keys, mode 0600
 //! <dir>/sse-master.key               what objects are encrypted by, mode 0600
 //! <dir>/*.builder, *.ring            see `rings`
 //! <dir>/n1/storage-node.toml, data/, d1/, d2/, log
@@ -12,7 +13,6 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
@@ -25,16 +25,16 @@ use super::rings;
 use crate::failure::Failure;
 use crate::process::door::DoorSettings;
 use crate::process::events::EventSettings;
-use crate::process::folder::DataFolder;
+use crate::process::folder::{DataFolder, make_folder};
 use crate::process::settings::{Hidden, cores};
-use crate::process::vault::{SSE_FILE, new_key};
+use crate::process::vault::{self, SSE_FILE, new_key};
 use crate::server::credentials::{self, Credentials};
 
 const KEY: &str = "cluster.key";
 const ACCESS_KEY: &str = "MARTLET_ROOT_ACCESS_KEY";
 const SECRET_KEY: &str = "MARTLET_ROOT_SECRET_KEY";
 /// What is set for `up` and handed on besides events: to proxies, and to replicators.
-const TO_PROXIES: [&str; 2] = ["access_log", "bucket_log_interval"];
+const TO_PROXIES: [&str; 3] = ["access_log", "bucket_log_interval", "allow_signature_v2"];
 const TO_REPLICATORS: [&str; 1] = ["lifecycle_day_seconds"];
 /// All devices share one disk here: what each holds back for itself is less than usual.
 const RESERVE: &str = "64MiB";
@@ -55,11 +55,8 @@ impl ClusterFolder {
         let unusable = |error: &std::io::Error| {
             Failure::refused(format!("the folder {} can't be made: {error}", path.display()))
         };
-        if !path.exists() {
-            // Secrets and everyone's data lie within.
-            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-            made.map_err(|error| unusable(&error))?;
-        }
+        // Secrets and everyone's data lie within.
+        make_folder(path).map_err(|error| unusable(&error))?;
         let folder = DataFolder::open(path)?;
         let path = path.canonicalize().map_err(|error| unusable(&error))?;
         let layout = match fs::read_to_string(folder.join(layout::FILE)) {
@@ -75,7 +72,7 @@ impl ClusterFolder {
                 return Err(Failure::refused(sentence));
             }
         };
-        for key in [KEY, SSE_FILE] {
+        for key in [KEY, vault::FILE, SSE_FILE] {
             if !folder.join(key).exists() {
                 folder.replace(key, new_key()?.as_bytes())?;
             }
@@ -133,8 +130,22 @@ impl ClusterFolder {
         if member.role == Role::Proxy {
             environment.push((ACCESS_KEY.to_owned(), access_key.clone()));
             environment.push((SECRET_KEY.to_owned(), secret.clone()));
+            environment.extend(self.late_master_key(member));
         }
         Launch { program: child::this_program(), arguments, environment }
+    }
+
+    /// What a proxy is told of the master key if its settings were made before there was one: then the
+    /// secrets that lie in clear are sealed too. All proxies of this folder are started with it.
+    fn late_master_key(&self, member: &Member) -> Vec<(String, String)> {
+        let text = fs::read_to_string(self.settings_path(member)).unwrap_or_default();
+        let table: Table = text.parse().unwrap_or_default();
+        if table.contains_key("master_keys") || table.contains_key("master_key_file") {
+            return Vec::new();
+        }
+        let path = self.path.join(vault::FILE).display().to_string();
+        let seal = ("MARTLET_SEAL_SECRETS".to_owned(), "true".to_owned());
+        vec![("MARTLET_MASTER_KEY_FILE".to_owned(), path), seal]
     }
 
     fn settings_path(&self, member: &Member) -> PathBuf {
@@ -149,7 +160,7 @@ impl ClusterFolder {
         }
         let folder = self.path.join(&member.name);
         let text = settings(&self.path, &folder, member, &self.layout).to_string();
-        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, text));
+        let written = make_folder(&folder).and_then(|()| fs::write(&path, text));
         written.map_err(|error| {
             Failure::refused(format!("{} can't be written: {error}", path.display()))
         })
@@ -194,6 +205,7 @@ fn settings(cluster: &Path, folder: &Path, member: &Member, layout: &Layout) -> 
     match (member.role, member.address) {
         (Role::Proxy, Some(at)) => {
             table.insert("s3_address".to_owned(), address(at));
+            table.insert("master_key_file".to_owned(), text(cluster.join(vault::FILE)));
             table.insert("sse_master_key_file".to_owned(), text(cluster.join(SSE_FILE)));
         }
         (Role::StorageNode, Some(at)) => {
@@ -271,6 +283,23 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn proxies_of_an_earlier_version_get_the_master_key_too() {
+        let place = tempfile::tempdir().unwrap();
+        let cluster = open(place.path()).unwrap();
+        let is_proxy = |member: &Member| member.role == Role::Proxy;
+        let proxy = cluster.layout.members().into_iter().find(is_proxy).unwrap();
+        let told = || {
+            let names = cluster.launch(&proxy).environment;
+            names.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        let late = ["MARTLET_MASTER_KEY_FILE".to_owned(), "MARTLET_SEAL_SECRETS".to_owned()];
+        assert_eq!(mode(&cluster.path().join(vault::FILE)), 0o600);
+        assert!(late.iter().all(|name| !told().contains(name)), "its file says so");
+        fs::write(cluster.settings_path(&proxy), "name = \"p1\"").unwrap();
+        assert!(late.iter().all(|name| told().contains(name)));
+    }
+
+    #[test]
     fn what_is_set_for_up_goes_to_those_who_tell_of_it() {
         let names = |role| {
             let set = |name: &str| (name != "MARTLET_NOTIFICATION_SPOOL").then(|| "x".to_owned());
@@ -279,7 +308,7 @@ pub(super) mod tests {
         };
         let of_events = "MARTLET_NOTIFICATIONS MARTLET_MAX_NOTIFICATION_ATTEMPTS \
                          MARTLET_MAX_NOTIFICATION_REFUSALS";
-        let logs = "MARTLET_ACCESS_LOG MARTLET_BUCKET_LOG_INTERVAL";
+        let logs = "MARTLET_ACCESS_LOG MARTLET_BUCKET_LOG_INTERVAL MARTLET_ALLOW_SIGNATURE_V2";
         assert_eq!(names(Role::Proxy), format!("{of_events} {logs}"));
         let days = "MARTLET_LIFECYCLE_DAY_SECONDS";
         assert_eq!(names(Role::Replicator), format!("{of_events} {days}"));

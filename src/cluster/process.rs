@@ -5,7 +5,7 @@
 //! * Everything that a child writes is appended to its log.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::wire::State;
 use crate::failure::Failure;
+use crate::process::folder::make_folder;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long the kernel may take to end what was killed.
@@ -96,7 +97,7 @@ impl Process {
 
     fn open_log(&self) -> std::io::Result<File> {
         if let Some(folder) = self.log.parent() {
-            fs::create_dir_all(folder)?;
+            make_folder(folder)?;
         }
         OpenOptions::new().create(true).append(true).open(&self.log)
     }

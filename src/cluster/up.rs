@@ -16,6 +16,7 @@ use super::{join, print, survey};
 use crate::failure::Failure;
 use crate::process::events::EventSettings;
 use crate::process::signals::Signals;
+use crate::process::vault;
 
 /// A signal that follows another so soon means the same.
 const SAME_SIGNAL: Duration = Duration::from_millis(700);
@@ -109,6 +110,9 @@ async fn tell(supervisor: &Supervisor) {
             println!("{}", folder.credentials.introduction(&endpoint, &folder.credentials_path()));
         }
         _ => println!("{}", print::how_to(&status, &folder.credentials_path())),
+    }
+    for file in [vault::FILE, vault::SSE_FILE] {
+        println!("{}", vault::reminder(&folder.path().join(file)));
     }
     println!("{}", print::commands(&status));
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use martlet_protocol::http::{Announcement, RingTag, RingTags};
+use martlet_protocol::limits::RING_AHEAD_MAX;
 use martlet_protocol::{Phase, Term};
 use martlet_ring::Ring;
 use parking_lot::{Mutex, RwLock};
@@ -118,36 +119,43 @@ impl RingKeeper {
         Term(self.known.load(Ordering::SeqCst))
     }
 
-    /// The ring of the index that waits for the ring change before it.
+    /// The ring of the index that waits for the ring change before it; others may wait for it.
     pub(crate) fn waiting(&self) -> Option<Arc<Ring>> {
-        self.waiting.get()
+        self.waiting.first()
     }
 
     /// Hears of a term: of a higher one than before, everybody is told who asked for changes.
     pub(crate) fn hear_term(&self, term: Term) {
-        if term == Term::ANY || self.known.fetch_max(term.0, Ordering::SeqCst) >= term.0 {
+        let is_far = term.0.saturating_sub(self.term().0) > RING_AHEAD_MAX;
+        if is_far && term != Term::ANY {
+            tracing::error!(%term, "a term so far above what is known is not believed");
+        }
+        if is_far || self.known.fetch_max(term.0, Ordering::SeqCst) >= term.0 {
             return;
         }
         self.changed.send_modify(|changes| *changes += 1);
         tracing::info!(%term, "a ring change goes on");
     }
 
-    /// Puts the ring that waits in place, if what it waits for is over. Blocks.
+    /// Puts the rings that wait in place, one after the other, if what they wait for is over. Blocks.
     pub(crate) fn reconsider(&self) {
         let _changing = self.changing.lock();
-        let Some(ring) = self.waiting.get() else { return };
-        let (rings, known) = (self.rings(), self.term());
-        if ring.term_at(known).is_none() {
-            return;
+        let known = self.term();
+        // Each goes, or is the last that is looked at.
+        while let Some(ring) = self.waiting.first().filter(|ring| ring.term_at(known).is_some()) {
+            self.put_in_place(&ring, known);
         }
-        let may = rings.index().map_or(Ok(()), |kept| kept.check_index_successor(&ring, known));
-        let placed = may
-            .map_err(|error| error.to_string())
-            .and_then(|()| self.place(RingName::Index, &ring));
+    }
+
+    fn put_in_place(&self, ring: &Arc<Ring>, known: Term) {
+        let rings = self.rings();
+        let may = rings.index().map_or(Ok(()), |kept| kept.check_index_successor(ring, known));
+        let placed =
+            may.map_err(|error| error.to_string()).and_then(|()| self.place(RingName::Index, ring));
         if let Err(error) = placed {
             tracing::error!(epoch = ring.epoch(), error, "a ring that waited can't be used");
         }
-        self.waiting.clear(&self.folder);
+        self.waiting.clear(&self.folder, ring.epoch());
     }
 
     /// Tells of every change from now on.
@@ -168,31 +176,31 @@ impl RingKeeper {
     fn take(&self, name: RingName, ring: &Arc<Ring>, at_start: bool) -> Result<Offer, String> {
         let _changing = self.changing.lock();
         let rings = self.rings();
-        let waiting = self.waiting.get().filter(|_| name == RingName::Index);
+        let waiting = if name == RingName::Index { self.waiting.all() } else { Vec::new() };
         let kept = rings.get(name);
+        if kept.is_none() && ring.epoch().max(ring.change()) > RING_AHEAD_MAX {
+            return Err(format!("no ring could follow one of epoch {}", ring.epoch()));
+        }
         let is_it = |other: &Arc<Ring>| other.hash() == ring.hash();
         if kept.is_some_and(is_it) {
             return Ok(Offer::Known);
         }
-        if waiting.as_ref().is_some_and(is_it) {
+        if waiting.iter().any(is_it) {
             return Ok(Offer::Waits);
         }
         let known = self.term();
         let is_early = at_start || ring.term_at(known).is_none();
         let waits = name == RingName::Index && kept.is_some() && is_early;
         // What waits is judged as if what it waits for were over, and again when it is.
-        let judged_at = if waits { Term::of(ring.change(), Phase::New) } else { known };
-        for other in kept.into_iter().chain(&waiting) {
-            let may = match name {
-                RingName::Index => other.check_index_successor(ring, judged_at),
-                RingName::Data(_) => other.check_successor(ring, |_| true),
-            };
-            if let Err(error) = may {
-                if other.epoch() == ring.epoch() {
-                    tracing::error!(%name, %error, "another ring of the same epoch was refused");
-                }
-                return Err(error.to_string());
-            }
+        let judged_at = |next: &Ring, waits| if waits { over(next) } else { known };
+        // It may have its place between rings that wait: whoever pushed them skipped it here.
+        let (later, earlier): (Vec<_>, Vec<_>) =
+            waiting.iter().partition(|other| other.epoch() > ring.epoch());
+        for other in kept.into_iter().chain(earlier) {
+            check(name, other, ring, judged_at(ring, waits))?;
+        }
+        for other in later {
+            check(name, ring, other, judged_at(other, true))?;
         }
         if waits {
             rings.with(name, ring.clone())?;
@@ -201,8 +209,8 @@ impl RingKeeper {
             return Ok(Offer::Waits);
         }
         self.place(name, ring)?;
-        if waiting.is_some() {
-            self.waiting.clear(&self.folder);
+        if !waiting.is_empty() {
+            self.waiting.clear(&self.folder, ring.epoch());
         }
         Ok(Offer::Taken)
     }
@@ -220,13 +228,32 @@ impl RingKeeper {
 
     /// Which rings somebody who has these is ahead with.
     pub(crate) fn behind(&self, theirs: &RingTags) -> Vec<RingName> {
-        let (rings, waiting) = (self.rings(), self.waiting.get());
+        let (rings, waiting) = (self.rings(), self.waiting.all());
         let is_here = |tag: &RingTag| {
-            let waits = waiting.as_ref().filter(|_| tag.name == RingName::Index.to_string());
-            waits.is_some_and(|ring| ring.epoch() >= tag.epoch)
+            let waits = waiting.iter().any(|ring| ring.epoch() == tag.epoch);
+            waits && tag.name == RingName::Index.to_string()
         };
         theirs.iter().filter(|tag| !is_here(tag)).filter_map(|tag| wanted(&rings, &tag)).collect()
     }
+}
+
+/// The last term of a ring's change.
+fn over(ring: &Ring) -> Term {
+    Term::of(ring.change(), Phase::New)
+}
+
+/// Returns true when one ring may follow another, when `known` is the highest term that was heard of.
+fn check(name: RingName, kept: &Ring, next: &Ring, known: Term) -> Result<(), String> {
+    let may = match name {
+        RingName::Index => kept.check_index_successor(next, known),
+        RingName::Data(_) => kept.check_successor(next, |_| true),
+    };
+    may.map_err(|error| {
+        if kept.epoch() == next.epoch() {
+            tracing::error!(%name, %error, "another ring of the same epoch was refused");
+        }
+        error.to_string()
+    })
 }
 
 /// Whether a ring that somebody has is worth asking for.

@@ -12,6 +12,8 @@ use crate::process::token::AdminToken;
 
 /// What the secret of hash trees is derived for.
 const TREE_KEY: &str = "martlet 2026 hash trees of a cluster";
+/// What the secret of session and continuation tokens is derived for.
+const TOKENS: &str = "martlet 2026 tokens of a cluster's clients";
 const MAKE_ONE: &str = "make one with: (umask 077; openssl rand -hex 32 > cluster.key)";
 
 /// What members of a cluster prove themselves with.
@@ -23,6 +25,8 @@ pub(crate) struct ClusterSecret {
     pub(crate) token: AdminToken,
     /// Keys the sums of registers, so that nobody who writes objects can make two look alike (rule H1).
     pub(crate) tree: TreeKey,
+    /// What proxies make session and continuation tokens with.
+    pub(crate) tokens: [u8; 32],
 }
 
 impl ClusterSecret {
@@ -44,7 +48,8 @@ impl ClusterSecret {
         })?;
         let digits = text.trim().to_ascii_lowercase();
         let tree = TreeKey(blake3::derive_key(TREE_KEY, digits.as_bytes()));
-        Ok(Self { key, token: AdminToken::of(digits.as_bytes()), tree })
+        let tokens = blake3::derive_key(TOKENS, digits.as_bytes());
+        Ok(Self { key, token: AdminToken::of(digits.as_bytes()), tree, tokens })
     }
 }
 

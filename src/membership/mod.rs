@@ -44,7 +44,7 @@ use tokio::sync::mpsc;
 use self::clock::{ClusterClock, Ticks};
 use self::keeper::RingKeeper;
 use self::key::ClusterSecret;
-use self::nodes::{News, Nodes};
+use self::nodes::{News, Nodes, Role};
 use self::report::{AskReport, Reports};
 use self::rings::Rings;
 use self::settings::MemberSettings;
@@ -66,13 +66,13 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// A member with the rings that it was given or has kept. `node` is its name if it is a storage
-    /// node: then it is not one of the others, and its clock has a vote.
+    /// A member with the rings that it was given or has kept. A storage node is not one of the
+    /// others, and its clock has a vote.
     pub(crate) fn open(
         settings: &MemberSettings,
         secret: &ClusterSecret,
         folder: Arc<DataFolder>,
-        node: Option<&str>,
+        role: Role<'_>,
     ) -> Result<Arc<Self>, Failure> {
         let keeper = RingKeeper::open(folder, &settings.rings)?;
         if keeper.rings().index().is_none() {
@@ -83,10 +83,10 @@ impl Member {
         }
         let own_clock = MemberSettings::own_clock()?;
         let ticks = Arc::new(Ticks::new());
-        let clock = Arc::new(ClusterClock::new(ticks, own_clock.clone(), node.is_some()));
+        let clock = Arc::new(ClusterClock::new(ticks, own_clock.clone(), role.node().is_some()));
         let (tell, news) = mpsc::unbounded_channel();
         let proof = (secret.key.clone(), settings.tls()?);
-        let nodes = Nodes::new(node, proof, clock.clone(), tell);
+        let nodes = Nodes::new(role, proof, clock.clone(), tell);
         nodes.follow(&keeper.rings());
         let news = tokio::sync::Mutex::new(news);
         let (reports, report) = (Reports::default(), OnceLock::new());

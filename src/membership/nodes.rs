@@ -20,6 +20,9 @@ use crate::process::metrics::NodeFigures;
 /// Weight of one reply in the moving average: 1 in 16.
 const SMOOTHING: u64 = 16;
 
+/// How long it holds what a node told of its clients: as long as workers step back before a step.
+const CLIENTS_WAIT_FOR: Duration = Duration::from_secs(2);
+
 /// What was heard and is worth a look.
 #[derive(Debug)]
 pub(crate) enum News {
@@ -27,6 +30,27 @@ pub(crate) enum News {
     Rings { node: String, rings: RingTags },
     /// A node announced a higher term than before.
     Term(Term),
+}
+
+/// What a process is to the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role<'a> {
+    /// The storage node of this name.
+    Node(&'a str),
+    /// One that serves clients.
+    Proxy,
+    /// One that does background work.
+    Replicator,
+}
+
+impl<'a> Role<'a> {
+    /// Its name, if it is a storage node.
+    pub(crate) fn node(self) -> Option<&'a str> {
+        match self {
+            Self::Node(name) => Some(name),
+            Self::Proxy | Self::Replicator => None,
+        }
+    }
 }
 
 /// Another node.
@@ -53,6 +77,8 @@ pub(crate) struct History {
 struct Last {
     heard: Option<Instant>,
     rings: Option<RingTags>,
+    /// How long clients waited at it when it last told, and when that was.
+    clients_wait: Option<(Instant, Duration)>,
 }
 
 impl History {
@@ -82,6 +108,13 @@ impl History {
         Term(self.term.load(Ordering::Relaxed))
     }
 
+    /// How long clients wait at it, as far as it told lately.
+    fn clients_wait(&self) -> Duration {
+        let told = self.last.lock().clients_wait;
+        let told = told.filter(|(at, _)| at.elapsed() < CLIENTS_WAIT_FOR);
+        told.map_or(Duration::ZERO, |(_, wait)| wait)
+    }
+
     /// The figures of it that are known without its name and its clock.
     pub(crate) fn figures(&self) -> NodeFigures {
         let get = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
@@ -105,7 +138,11 @@ impl History {
         self.replies.fetch_add(1, Ordering::Relaxed);
         self.answers.store(true, Ordering::Relaxed);
         let mut last = self.last.lock();
-        last.heard = Some(Instant::now());
+        let now = Instant::now();
+        last.heard = Some(now);
+        if let Some(wait) = heard.clients_wait {
+            last.clients_wait = Some((now, wait));
+        }
         let is_new = last.rings.as_ref() != Some(&heard.rings);
         if is_new {
             last.rings = Some(heard.rings.clone());
@@ -118,6 +155,8 @@ impl History {
 pub(crate) struct Nodes {
     /// The node that this process is.
     own: Option<String>,
+    /// True when all that they are asked is background work.
+    is_background: bool,
     key: ClusterKey,
     tls: Option<Tls>,
     clock: Arc<ClusterClock>,
@@ -128,13 +167,14 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// Nobody yet. `tell` hears of nodes whose rings changed.
     pub(crate) fn new(
-        own: Option<&str>,
+        role: Role<'_>,
         (key, tls): (ClusterKey, Option<Tls>),
         clock: Arc<ClusterClock>,
         tell: mpsc::UnboundedSender<News>,
     ) -> Self {
-        let own = own.map(str::to_owned);
-        Self { own, key, tls, clock, tell, known: RwLock::default() }
+        let own = role.node().map(str::to_owned);
+        let is_background = role == Role::Replicator;
+        Self { own, is_background, key, tls, clock, tell, known: RwLock::default() }
     }
 
     /// Knows the nodes of these rings from now on, and no others.
@@ -164,7 +204,9 @@ impl Nodes {
                 let _ = tell.send(News::Rings { node: node.clone(), rings: heard.rings });
             }
         });
+        let is_background = self.is_background;
         let options = client_options(self.clock.clone(), self.tls.clone());
+        let options = ClientOptions { is_background, ..options };
         let backend = Arc::new(HttpBackend::new(address, self.key.clone(), options, heard));
         Node { name: name.to_owned(), backend, history }
     }
@@ -182,6 +224,13 @@ impl Nodes {
     /// All of them, by name.
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         self.known.read().values().cloned().collect()
+    }
+
+    /// How long clients wait at the one where they wait longest, as far as nodes told lately: those
+    /// that background work asks do.
+    pub(crate) fn clients_wait(&self) -> Duration {
+        let known = self.known.read();
+        known.values().map(|node| node.history.clients_wait()).max().unwrap_or_default()
     }
 
     /// How calls of them went.
@@ -213,15 +262,15 @@ mod tests {
     use martlet_protocol::SystemClock;
     use martlet_protocol::http::Announcement;
 
-    fn nodes(own: Option<&str>) -> (Nodes, mpsc::UnboundedReceiver<News>) {
+    fn nodes(role: Role<'_>) -> (Nodes, mpsc::UnboundedReceiver<News>) {
         let clock = ClusterClock::new(Arc::new(Ticks::new()), Arc::new(SystemClock), true);
         let (tell, told) = mpsc::unbounded_channel();
-        (Nodes::new(own, ("0f".repeat(32).parse().unwrap(), None), Arc::new(clock), tell), told)
+        (Nodes::new(role, ("0f".repeat(32).parse().unwrap(), None), Arc::new(clock), tell), told)
     }
 
     #[test]
     fn it_knows_the_others_of_the_rings_and_keeps_their_history() {
-        let (nodes, _told) = nodes(Some("n2"));
+        let (nodes, _told) = nodes(Role::Node("n2"));
         let mut builder = builder(0, 3);
         let rings = |ring| Rings::new([(RingName::Index, ring)].into()).unwrap();
         nodes.follow(&rings(next(&mut builder)));
@@ -243,12 +292,41 @@ mod tests {
         let history = History::default();
         let rings = Announcement::new(&[]).rings().clone();
         let term = Term::NONE;
-        let heard = Heard { now_ms: 1, round_trip: Duration::from_millis(2), rings, term };
+        let round_trip = Duration::from_millis(2);
+        let heard = Heard { now_ms: 1, round_trip, rings, term, clients_wait: None };
         assert!(!history.answers() && history.silent_for().is_none());
         assert!(history.hear(&heard));
         assert!(!history.hear(&heard));
         assert!(history.answers() && history.silent_for().is_some());
         assert_eq!(history.replies.load(Ordering::Relaxed), 2);
         assert_eq!(history.waited_us.load(Ordering::Relaxed), 4000);
+    }
+    #[test]
+    fn clients_wait_as_long_as_at_the_slowest_node_that_told_lately() {
+        let (nodes, _told) = nodes(Role::Replicator);
+        let rings = Rings::new([(RingName::Index, next(&mut builder(0, 3)))].into()).unwrap();
+        nodes.follow(&rings);
+        assert_eq!(nodes.clients_wait(), Duration::ZERO);
+        let tell = |node: &str, clients_wait: Option<u64>| {
+            let heard = Heard {
+                now_ms: 1,
+                round_trip: Duration::ZERO,
+                rings: Announcement::new(&[]).rings().clone(),
+                term: Term::NONE,
+                clients_wait: clients_wait.map(Duration::from_millis),
+            };
+            nodes.get(node).unwrap().history.hear(&heard);
+        };
+        tell("n1", Some(5));
+        tell("n2", Some(300));
+        // A reply that says nothing of clients takes nothing back.
+        tell("n2", None);
+        assert_eq!(nodes.clients_wait(), Duration::from_millis(300));
+        tell("n2", Some(0));
+        assert_eq!(nodes.clients_wait(), Duration::from_millis(5));
+        let history = nodes.get("n1").unwrap().history.clone();
+        let long_ago = Instant::now().checked_sub(2 * CLIENTS_WAIT_FOR).unwrap();
+        history.last.lock().clients_wait = Some((long_ago, Duration::from_secs(9)));
+        assert_eq!(nodes.clients_wait(), Duration::ZERO);
     }
 }

@@ -2,20 +2,23 @@
 //! (rule G1).
 //!
 //! ```text
-//! <data-dir>/peers.json   {"format": 1, "devices": {"3": "<identity>"}}
+//! <data-dir>/peers.json   {"format": 2, "devices": {"3": {"device": "<identity>", "generation": 1790000000000,
+//!                          "nonce": "<32 digits>", "voted": true, "vouches": true}}}
 //! ```
 //!
-//! A device that has votes is remembered as it is: it has synced, or it was there first. One without
-//! votes is remembered only if nobody was remembered in its place: a wiped disk that asks twice must
-//! find the old identity both times.
+//! A device is remembered by its last opening. An opening takes the place of the one that it follows,
+//! or of an older one: whoever comes back from before is found out by any node that met a later one. A
+//! device without votes is remembered only if nobody was remembered in its place: a wiped disk that
+//! asks twice must find the old identity both times.
 //!
-//! What is answered was synced before.
+//! What is answered was synced before. A file of format 1 knows identities alone.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 
 use martlet_protocol::{DeviceId, DeviceIdentity};
+use martlet_storage_node::{Incarnation, Uuid};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -23,21 +26,103 @@ use crate::failure::Failure;
 use crate::process::folder::DataFolder;
 
 const FILE: &str = "peers.json";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What a device says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Introduction {
     pub(crate) device: DeviceId,
     pub(crate) identity: Identity,
-    /// Whether it has its votes.
+    /// True when it has its votes on disk.
     pub(crate) voting: bool,
+    /// Its opening; none from a node that does not count openings.
+    #[serde(default)]
+    pub(crate) current: Option<Incarnation>,
+    /// Whom the opening follows.
+    #[serde(default)]
+    pub(crate) base: Option<Incarnation>,
+    /// True when a quorum of the nodes confirmed the opening.
+    #[serde(default)]
+    pub(crate) confirmed: bool,
 }
 
-/// What was remembered of it before.
+impl Introduction {
+    fn record(&self, before: Option<Record>) -> Record {
+        let nobody = Incarnation { device: Uuid(self.identity.0.0), ..NOT_COUNTED };
+        let what = self.current.unwrap_or(nobody);
+        let same = before.filter(|before| before.what == what);
+        let has_base = self.base.is_some();
+        Record {
+            what,
+            voted: self.voting || same.is_some_and(|it| it.voted),
+            vouches: self.confirmed || before.map_or(!has_base, |it| it.vouches),
+        }
+    }
+}
+
+/// One of which no openings were counted, of any device.
+const NOT_COUNTED: Incarnation =
+    Incarnation { device: Uuid([0; 16]), generation: 0, nonce: Uuid([0; 16]) };
+
+/// A device as a node remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Its last opening; generation 0 where openings were not counted.
+    #[serde(flatten)]
+    pub(crate) what: Incarnation,
+    /// True when it had its votes on disk.
+    pub(crate) voted: bool,
+    /// True when the node would know of an opening before this one. One that forgot does not, until a
+    /// quorum of others has confirmed the opening.
+    pub(crate) vouches: bool,
+}
+
+impl Record {
+    /// Returns true when a device that introduces itself is this one, or comes after it.
+    pub(crate) fn is_followed_by(&self, it: &Introduction) -> bool {
+        let Some(current) = it.current.filter(|_| self.what.generation > 0) else {
+            return self.what.device.0 == it.identity.0.0;
+        };
+        if self.what == current {
+            // A copy from before the device got its votes looks like one that never had any.
+            return !self.voted || it.voting || it.confirmed;
+        }
+        it.base.is_some_and(|base| self.what == base || self.what.generation < base.generation)
+    }
+}
+
+/// What was remembered of a device before it introduced itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
     pub(crate) before: Option<Identity>,
+    /// The same with its opening; none from a node that does not count openings.
+    #[serde(default)]
+    pub(super) record: Option<Record>,
+    /// Under which other id the same formatting is remembered: two disks were exchanged.
+    #[serde(default)]
+    pub(crate) elsewhere: Option<DeviceId>,
+}
+
+impl Remembered {
+    fn new(record: Option<Record>, elsewhere: Option<DeviceId>) -> Self {
+        let identity = |record: Record| Identity(DeviceIdentity(record.what.device.0));
+        Self { before: record.map(identity), record, elsewhere }
+    }
+
+    /// Who was remembered.
+    pub(crate) fn record(&self) -> Option<Record> {
+        let not_counted = |before: Identity| Record {
+            what: Incarnation { device: Uuid(before.0.0), ..NOT_COUNTED },
+            voted: true,
+            vouches: true,
+        };
+        self.record.or_else(|| self.before.map(not_counted))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(record: Option<Record>) -> Self {
+        Self::new(record, None)
+    }
 }
 
 /// A device's identity as JSON has it.
@@ -62,13 +147,40 @@ impl TryFrom<String> for Identity {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct File {
     format: u32,
-    devices: BTreeMap<DeviceId, Identity>,
+    devices: BTreeMap<DeviceId, Record>,
+}
+
+impl File {
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+        }
+        #[derive(Deserialize)]
+        struct Format1 {
+            devices: BTreeMap<DeviceId, Identity>,
+        }
+        let broken = |error: serde_json::Error| error.to_string();
+        let head: Head = serde_json::from_slice(bytes).map_err(broken)?;
+        match head.format {
+            1 => {
+                let file: Format1 = serde_json::from_slice(bytes).map_err(broken)?;
+                let record =
+                    |before| Remembered { before: Some(before), record: None, elsewhere: None };
+                let records = file.devices.into_iter();
+                let records = records.filter_map(|(id, it)| Some((id, record(it).record()?)));
+                Ok(Self { format: FORMAT, devices: records.collect() })
+            }
+            FORMAT => serde_json::from_slice(bytes).map_err(broken),
+            newer => Err(format!("it has format {newer}, of a newer martlet")),
+        }
+    }
 }
 
 /// The devices that introduced themselves.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    devices: Mutex<BTreeMap<DeviceId, Identity>>,
+    devices: Mutex<BTreeMap<DeviceId, Record>>,
 }
 
 impl Peers {
@@ -83,16 +195,7 @@ impl Peers {
             ))
         };
         let devices = match fs::read(&path) {
-            Ok(bytes) => {
-                let file: File = serde_json::from_slice(&bytes).map_err(|error| told(&error))?;
-                if file.format > FORMAT {
-                    return Err(told(&format!(
-                        "it has format {}, of a newer martlet",
-                        file.format
-                    )));
-                }
-                file.devices
-            }
+            Ok(bytes) => File::parse(&bytes).map_err(|error| told(&error))?.devices,
             Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(told(&error)),
         };
@@ -105,55 +208,37 @@ impl Peers {
         folder: &DataFolder,
         introduction: Introduction,
     ) -> Result<Remembered, Failure> {
-        let Introduction { device, identity, voting } = introduction;
+        let id = introduction.device;
         let mut devices = self.devices.lock();
-        let before = devices.get(&device).copied();
-        if before.is_none() || (voting && before != Some(identity)) {
+        let before = devices.get(&id).copied();
+        let is_it = |record: &Record| record.what.device.0 == introduction.identity.0.0;
+        let elsewhere = devices.iter().find(|(other, record)| **other != id && is_it(record));
+        let elsewhere = elsewhere.map(|(other, _)| *other);
+        let record = introduction.record(before);
+        let takes = match before {
+            None => elsewhere.is_none(),
+            Some(before) => introduction.voting && is_heard(&before, &introduction),
+        };
+        if takes && elsewhere.is_none() && before != Some(record) {
             let mut next = devices.clone();
-            next.insert(device, identity);
+            next.insert(id, record);
             let file = File { format: FORMAT, devices: next };
             let bytes = serde_json::to_vec_pretty(&file).expect("plain data can be encoded");
             folder.replace(FILE, &bytes)?;
             *devices = file.devices;
         }
-        Ok(Remembered { before })
+        Ok(Remembered::new(before, elsewhere))
+    }
+}
+
+/// Returns true when what a device with votes says of itself is remembered from now on.
+fn is_heard(before: &Record, it: &Introduction) -> bool {
+    match it.current {
+        Some(_) => before.is_followed_by(it),
+        // Nodes that don't count openings replace what they don't count.
+        None => before.what.generation == 0,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const A: Identity = Identity(DeviceIdentity([1; 16]));
-    const B: Identity = Identity(DeviceIdentity([2; 16]));
-
-    fn meet(folder: &DataFolder, identity: Identity, voting: bool) -> Option<Identity> {
-        let introduction = Introduction { device: DeviceId(3), identity, voting };
-        Peers::load(folder).unwrap().meet(folder, introduction).unwrap().before
-    }
-
-    #[test]
-    fn g1_a_device_without_votes_never_takes_the_place_of_one_that_is_remembered() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = DataFolder::open(place.path()).unwrap();
-        assert_eq!(meet(&folder, A, false), None);
-        assert_eq!(meet(&folder, A, true), Some(A));
-        for _ in 0..3 {
-            assert_eq!(meet(&folder, B, false), Some(A));
-        }
-        assert_eq!(meet(&folder, B, true), Some(A));
-        assert_eq!(meet(&folder, B, true), Some(B));
-    }
-
-    #[test]
-    fn a_damaged_memory_is_told_and_left_alone() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = DataFolder::open(place.path()).unwrap();
-        for text in ["{", "{\"format\": 2, \"devices\": {}}"] {
-            fs::write(folder.join(FILE), text).unwrap();
-            let refusal = Peers::load(&folder).unwrap_err().to_string();
-            assert!(refusal.contains("restore it from a copy"), "{refusal}");
-            assert_eq!(fs::read_to_string(folder.join(FILE)).unwrap(), text);
-        }
-    }
-}
+mod tests;

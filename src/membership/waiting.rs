@@ -1,14 +1,16 @@
-//! A ring of the index that waits for the ring change before it to be over (rule P3).
+//! Rings of the index that wait for the ring changes before them to be over (rule P3).
 //!
 //! ```text
-//! <data-dir>/index.waiting
+//! <data-dir>/index-<epoch>.waiting
 //! ```
 //!
-//! It is in the folder, whole and synced, before anybody is told that it waits. It is no `.ring` file:
-//! at the next start the old ring is in use again until the change before is known to be over.
+//! Each is in the folder, whole and synced, before anybody is told that it waits. They are no `.ring`
+//! files: at the next start the old ring is in use again until the change before is known to be over.
+//! They come into use one after the other: nobody else may have the one in between.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use martlet_ring::Ring;
@@ -16,74 +18,133 @@ use parking_lot::Mutex;
 
 use crate::process::folder::DataFolder;
 
-const FILE: &str = "index.waiting";
+const EXTENSION: &str = "waiting";
+/// Rings that wait at a time.
+pub(super) const WAITING_MAX: usize = 16;
 
-/// The ring that waits, if one does.
+fn file(ring: &Ring) -> String {
+    format!("index-{}.{EXTENSION}", ring.epoch())
+}
+
+/// The rings that wait, in the order of their epochs.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<Option<Arc<Ring>>>);
+pub(super) struct Waiting(Mutex<Vec<Arc<Ring>>>);
 
 impl Waiting {
-    /// The one of a data folder. One that is damaged is left out: whoever pushed it has it.
+    /// Those of a data folder. One that is damaged is left out: whoever pushed it has it.
     pub(super) fn load(folder: &DataFolder) -> Self {
-        let path = folder.join(FILE);
-        let ring = match fs::read(&path) {
-            Ok(bytes) => Ring::decode(&bytes).map_err(|error| error.to_string()).map(Some),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.to_string()),
-        };
-        let ring = ring.unwrap_or_else(|error| {
-            tracing::error!(path = %path.display(), error, "the ring that waits is left out");
-            None
+        let paths = paths(&folder.join("")).unwrap_or_else(|error| {
+            tracing::error!(%error, "the rings that wait are left out");
+            Vec::new()
         });
-        Self(Mutex::new(ring.map(Arc::new)))
+        let read = |path: &PathBuf| {
+            let bytes = fs::read(path).map_err(|error| error.to_string());
+            let ring = bytes.and_then(|it| Ring::decode(&it).map_err(|error| error.to_string()));
+            ring.map_err(|error| {
+                tracing::error!(path = %path.display(), error, "a ring that waits is left out");
+            })
+            .ok()
+        };
+        let mut rings: Vec<Arc<Ring>> = paths.iter().filter_map(read).map(Arc::new).collect();
+        rings.sort_by_key(|ring| ring.epoch());
+        rings.dedup_by_key(|ring| ring.epoch());
+        Self(Mutex::new(rings))
     }
 
-    /// The ring that waits.
-    pub(super) fn get(&self) -> Option<Arc<Ring>> {
+    /// The ring that comes next.
+    pub(super) fn first(&self) -> Option<Arc<Ring>> {
+        self.0.lock().first().cloned()
+    }
+
+    /// All of them, by epoch.
+    pub(super) fn all(&self) -> Vec<Arc<Ring>> {
         self.0.lock().clone()
     }
 
-    /// Lets a ring wait, in the place of one that may have waited before.
+    /// Lets a ring wait beside the others.
     pub(super) fn put(&self, folder: &DataFolder, ring: &Arc<Ring>) -> Result<(), String> {
-        folder.replace(FILE, &ring.encode()).map_err(|failure| failure.to_string())?;
-        *self.0.lock() = Some(ring.clone());
+        if self.0.lock().len() >= WAITING_MAX {
+            return Err(format!(
+                "{WAITING_MAX} rings wait for the changes before them already: see martlet admin \
+                 status for what they wait for, and push this one again when one of them is in use"
+            ));
+        }
+        folder.replace(&file(ring), &ring.encode()).map_err(|failure| failure.to_string())?;
+        let mut rings = self.0.lock();
+        let at = rings.partition_point(|other| other.epoch() < ring.epoch());
+        rings.insert(at, ring.clone());
         Ok(())
     }
 
-    /// Nothing waits any more.
-    pub(super) fn clear(&self, folder: &DataFolder) {
-        *self.0.lock() = None;
-        let path = folder.join(FILE);
-        match fs::remove_file(&path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // It is judged again at the next start, and found to be in use.
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "a ring that waited stays behind");
+    /// Rings up to this epoch wait no more.
+    pub(super) fn clear(&self, folder: &DataFolder, epoch: u64) {
+        self.0.lock().retain(|ring| ring.epoch() > epoch);
+        let over = |path: &Path| {
+            let ring = fs::read(path).ok().and_then(|bytes| Ring::decode(&bytes).ok());
+            ring.is_none_or(|ring| ring.epoch() <= epoch)
+        };
+        let paths = paths(&folder.join("")).unwrap_or_default();
+        for path in paths.iter().filter(|path| over(path)) {
+            match fs::remove_file(path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                // It is judged again at the next start, and found to be in use.
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a ring that waited stays behind");
+                }
             }
         }
     }
 }
 
+/// The files of rings that wait. The name before rings waited in a row was `index.waiting`.
+fn paths(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+    let paths: Vec<PathBuf> = paths.collect::<io::Result<_>>()?;
+    let waits = |path: &PathBuf| path.extension().is_some_and(|it| it == EXTENSION);
+    Ok(paths.into_iter().filter(waits).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::membership::rings::testing::ring;
+    use crate::membership::rings::testing::{builder, device, next, ring};
+
+    fn epochs(waiting: &Waiting) -> Vec<u64> {
+        waiting.all().iter().map(|ring| ring.epoch()).collect()
+    }
 
     #[test]
     fn what_waits_is_remembered_until_it_is_cleared() {
         let place = tempfile::tempdir().unwrap();
         let folder = DataFolder::open(place.path()).unwrap();
-        let hash = |folder: &DataFolder| Waiting::load(folder).get().map(|ring| ring.hash());
-        assert_eq!(hash(&folder), None);
-        let ring = ring(0, 3);
+        assert!(Waiting::load(&folder).first().is_none());
+        let mut builder = builder(0, 3);
+        let first = next(&mut builder);
+        builder.add(device(4, "d1")).unwrap();
+        let second = next(&mut builder);
         let waiting = Waiting::load(&folder);
-        waiting.put(&folder, &ring).unwrap();
-        assert_eq!(hash(&folder), Some(ring.hash()));
-        fs::write(place.path().join(FILE), b"no ring").unwrap();
-        assert_eq!(hash(&folder), None);
-        waiting.clear(&folder);
-        waiting.clear(&folder);
-        assert!(waiting.get().is_none() && !place.path().join(FILE).exists());
+        waiting.put(&folder, &second).unwrap();
+        waiting.put(&folder, &first).unwrap();
+        assert_eq!((epochs(&waiting), epochs(&Waiting::load(&folder))), (vec![1, 2], vec![1, 2]));
+        fs::write(folder.join("index-2.waiting"), b"no ring").unwrap();
+        assert_eq!(epochs(&Waiting::load(&folder)), [1]);
+        for _ in 0..2 {
+            waiting.clear(&folder, 1);
+        }
+        assert_eq!(epochs(&waiting), [2]);
+        assert!(Waiting::load(&folder).first().is_none(), "what is damaged is gone too");
+    }
+
+    #[test]
+    fn a_ring_that_waited_before_rings_waited_in_a_row_is_found() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = DataFolder::open(place.path()).unwrap();
+        let ring = ring(0, 3);
+        folder.replace("index.waiting", &ring.encode()).unwrap();
+        let waiting = Waiting::load(&folder);
+        assert_eq!(waiting.first().unwrap().hash(), ring.hash());
+        waiting.clear(&folder, ring.epoch());
+        assert!(Waiting::load(&folder).first().is_none());
     }
 }

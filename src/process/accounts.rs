@@ -2,6 +2,8 @@
 
 mod roles;
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -40,6 +42,28 @@ pub(crate) fn routes(accounts: Accounts, store: ObjectStore, root_key: &str) -> 
         .merge(roles::routes())
         .with_state(desk)
         .merge(limits)
+}
+
+/// Between two attempts to seal what lies in clear.
+const SEAL_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// Seals the secrets that lie in clear since a time without a master key, and ends once none is left.
+pub(crate) async fn seal_secrets(accounts: Accounts) {
+    loop {
+        match accounts.seal_secrets().await {
+            Ok(0) => return,
+            Ok(sealed) => {
+                tracing::warn!(
+                    sealed,
+                    "secrets of access keys lay in clear and are sealed now: rotate the keys if anybody \
+                     may have read a disk"
+                );
+                return;
+            }
+            Err(error) => tracing::info!(%error, "secrets that lie in clear can't be sealed yet"),
+        }
+        tokio::time::sleep(SEAL_AGAIN_AFTER).await;
+    }
 }
 
 #[derive(Clone)]

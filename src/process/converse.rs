@@ -5,11 +5,12 @@
 use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::Body;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::header::{HOST, HeaderValue};
 use hyper::server::conn::{http1, http2};
@@ -17,7 +18,7 @@ use hyper::service::{Service, service_fn};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use martlet_protocol::http::Patient;
-use martlet_s3compat::{Peer, Tls, TlsVersion};
+use martlet_s3compat::{Peer, Proven, Tls, TlsVersion};
 use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -27,11 +28,15 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificate::HTTP_2;
 use super::listen::{Limits, told};
+use super::places::{Place, UnderWay};
+use super::sips::Sips;
 use super::streams::{Noted, Spent, Streams};
 
 /// Bodies are read in pieces of at most this, or of the longest head that is allowed.
-const READ_BUFFER_BYTES_MIN: usize = 256 * 1024;
+const READ_BUFFER_BYTES_MIN: usize = 128 * 1024;
 const HEADERS_MAX: usize = 128;
+/// Heads of up to so many times the length that is allowed are read, and refused in words.
+const HEADS: usize = 4;
 /// Requests at a time on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 64;
 /// Bytes that the client may send ahead, on one stream and on all of a connection.
@@ -44,17 +49,45 @@ pub(super) struct Served<S> {
     pub(super) service: S,
     pub(super) limits: Limits,
     pub(super) stop: watch::Receiver<bool>,
+    pub(super) place: Arc<Place>,
+}
+
+/// The body of a reply whose request is under way until the body was sent or given up.
+struct Held<B> {
+    body: B,
+    _request: UnderWay,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Held<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// What a connection tells of itself with each request.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Origin {
     peer: Option<IpAddr>,
     tls: Option<Tls>,
+    proven: Proven,
 }
 
 impl Origin {
-    fn note(self, request: &mut Request<Incoming>) {
+    fn note(&self, request: &mut Request<Incoming>) {
         // Policies of buckets may ask where a request comes from, and how.
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(Peer(peer));
@@ -62,6 +95,7 @@ impl Origin {
         if let Some(tls) = self.tls {
             request.extensions_mut().insert(tls);
         }
+        request.extensions_mut().insert(self.proven.clone());
     }
 }
 
@@ -83,8 +117,9 @@ pub(super) async fn converse<S, B>(
     }
     let peer = stream.peer_addr().map(|address| address.ip()).ok();
     let patient = Patient::new(stream, served.limits.write_idle);
+    let origin = Origin { peer, tls: None, proven: served.place.proven().clone() };
     let outcome = match tls {
-        None => speak_http1(patient, Origin { peer, tls: None }, served).await,
+        None => speak_http1(patient, origin, served).await,
         Some(config) => {
             let handshake = TlsAcceptor::from(config).accept(patient);
             let stream = match timeout(served.limits.header_timeout, handshake).await {
@@ -93,11 +128,11 @@ pub(super) async fn converse<S, B>(
                 Err(_) => return tracing::debug!("a client began TLS and went silent"),
             };
             let (_, session) = stream.get_ref();
-            let tls = Some(agreed(session));
+            let origin = Origin { tls: Some(agreed(session)), ..origin };
             if session.alpn_protocol() == Some(HTTP_2) {
-                speak_http2(stream, Origin { peer, tls }, served).await
+                speak_http2(stream, origin, served).await
             } else {
-                speak_http1(stream, Origin { peer, tls }, served).await
+                speak_http1(stream, origin, served).await
             }
         }
     };
@@ -139,22 +174,26 @@ async fn speak_http1<S, B>(
 ) -> hyper::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    B: Body<Data = Bytes> + 'static,
+    B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let Served { service, limits, mut stop } = served;
+    let Served { service, limits, mut stop, place } = served;
+    let proven = origin.proven.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let under_way = place.begin();
         origin.note(&mut request);
-        service.call(request)
+        let answer = service.call(request);
+        async move { Ok::<_, Infallible>(answer.await?.map(|body| Held { body, _request: under_way })) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
         .max_headers(HEADERS_MAX)
-        .max_buf_size(limits.head_bytes.max(READ_BUFFER_BYTES_MIN))
+        .max_header_size(HEADS * limits.head_bytes)
+        .max_buf_size((HEADS * limits.head_bytes).max(READ_BUFFER_BYTES_MIN))
         // A client may close its side once it has sent its request, and still wait for the reply.
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Sips::new(stream, proven)), service);
     let mut connection = pin!(connection);
     tokio::select! {
         outcome = connection.as_mut() => outcome,
@@ -177,15 +216,20 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let Served { service, limits, mut stop } = served;
+    let Served { service, limits, mut stop, place } = served;
+    let proven = origin.proven.clone();
     let streams = Streams::new();
     let begun = streams.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let stream = begun.begin();
+        let (stream, under_way) = (begun.begin(), place.begin());
         origin.note(&mut request);
         as_http1(&mut request);
         let answer = service.call(request);
-        async move { Ok::<_, Infallible>(answer.await?.map(|body| Noted { body, stream })) }
+        async move {
+            let reply = answer.await?;
+            let reply = reply.map(|body| Noted { body, stream });
+            Ok::<_, Infallible>(reply.map(|body| Held { body, _request: under_way }))
+        }
     });
     let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -196,7 +240,7 @@ where
         .initial_connection_window_size(WINDOW_BYTES)
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_header_list_size(head_bytes)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Sips::new(stream, proven)), service);
     let mut connection = pin!(connection);
     tokio::select! {
         outcome = connection.as_mut() => return outcome,

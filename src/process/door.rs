@@ -8,14 +8,14 @@ use std::time::Duration;
 use clap::Args;
 use martlet_protocol::Clock;
 use martlet_proxy::{Accounts, Cluster, ObjectStore, StoreOptions, Vault};
-use martlet_s3compat::auth::{Keys, Secret};
+use martlet_s3compat::auth::{AuthConfig, Keys, Secret};
 use martlet_s3compat::door::DoorConfig;
 use martlet_s3compat::{IdentityProvider, S3Service, SessionKey, TokenKey};
 use serde::{Deserialize, Serialize};
 
 use super::certificate::Certificate;
 use super::listen::{self, HEAD_BYTES_MAX, Port};
-use super::settings::{Hidden, list, number_from, span};
+use super::settings::{Hidden, flag, list, number_from, span};
 use super::vault;
 use crate::failure::Failure;
 use crate::units::Size;
@@ -72,11 +72,18 @@ pub(crate) struct DoorSettings {
     pub(crate) master_keys: Option<Hidden>,
     /// The same in a file, a line for each.
     pub(crate) master_key_file: Option<PathBuf>,
+    /// Whether secrets that lie in clear are sealed after the start. Every process that answers S3 clients
+    /// must have the master key by then.
+    #[serde(deserialize_with = "flag")]
+    pub(crate) seal_secrets: bool,
     /// Master keys that the keys of objects are wrapped by, written as `master_keys` are: the first wraps,
     /// all of them unwrap.
     pub(crate) sse_master_key: Option<Hidden>,
     /// The same in a file, a line for each.
     pub(crate) sse_master_key_file: Option<PathBuf>,
+    /// True when signatures of version 2 are honoured.
+    #[serde(deserialize_with = "flag")]
+    pub(crate) allow_signature_v2: bool,
     /// What an identity provider calls itself whose tokens may begin sessions of roles.
     pub(crate) oidc_issuer: Option<String>,
     /// Whom its tokens must be meant for: one of these.
@@ -86,6 +93,15 @@ pub(crate) struct DoorSettings {
     pub(crate) oidc_jwks_file: Option<PathBuf>,
     /// Requests at a time, replies that are being sent included; more are answered 503.
     pub(crate) max_requests: usize,
+    /// Those of them that nobody signed; an eighth of them, unless set.
+    pub(crate) max_anonymous_requests: Option<usize>,
+    /// Bytes of documents (bodies that are read whole) that all requests together may hold.
+    pub(crate) document_buffer: Size,
+    /// How long a client may take to send a document.
+    #[serde(deserialize_with = "span")]
+    pub(crate) document_timeout: Duration,
+    /// Bytes of a body that a client has to send in each second that it is waited for; 0 means any.
+    pub(crate) min_body_rate: Size,
     /// Bytes of bodies that all writes together may hold on their way to devices.
     pub(crate) write_buffer: Size,
     /// A file that gets a line for each request.
@@ -96,8 +112,25 @@ pub(crate) struct DoorSettings {
     pub(crate) bucket_log_interval: Duration,
 }
 
+/// Shorter root secrets are guessed from a signature.
+const ROOT_SECRET_BYTES_MIN: usize = 16;
 /// Below this a single extent with much parity would not fit.
 const WRITE_BUFFER_BYTES_MIN: u64 = 64 << 20;
+/// Room for two of the longest documents.
+const DOCUMENT_BUFFER_BYTES_MIN: u64 = 8 << 20;
+
+/// What opens a door, and what the door makes tokens with.
+#[derive(Clone, Copy)]
+pub(crate) struct DoorSecrets<'a> {
+    /// The access key of the root identity.
+    pub(crate) access_key: &'a str,
+    /// Its secret.
+    pub(crate) secret_key: &'a Hidden,
+    /// Random bytes that session and continuation tokens are made with: the same on every proxy of a
+    /// cluster, and after a restart. Clients hold what is made with them, so they are derived from nothing
+    /// that somebody could guess.
+    pub(crate) tokens: &'a [u8; 32],
+}
 
 impl Default for DoorSettings {
     fn default() -> Self {
@@ -111,12 +144,18 @@ impl Default for DoorSettings {
             root_secret_key: None,
             master_keys: None,
             master_key_file: None,
+            seal_secrets: false,
             sse_master_key: None,
             sse_master_key_file: None,
+            allow_signature_v2: false,
             oidc_issuer: None,
             oidc_audiences: Vec::new(),
             oidc_jwks_file: None,
             max_requests: 1024,
+            max_anonymous_requests: None,
+            document_buffer: Size(64 << 20),
+            document_timeout: Duration::from_mins(1),
+            min_body_rate: Size(1 << 10),
             write_buffer: Size(256 << 20),
             access_log: None,
             bucket_log_interval: Duration::from_mins(1),
@@ -126,7 +165,7 @@ impl Default for DoorSettings {
 
 impl DoorSettings {
     /// The names of these settings.
-    pub(crate) const NAMES: [&str; 18] = [
+    pub(crate) const NAMES: [&str; 24] = [
         "s3_address",
         "s3_tls_certificate",
         "s3_tls_key",
@@ -136,12 +175,18 @@ impl DoorSettings {
         "root_secret_key",
         "master_keys",
         "master_key_file",
+        "seal_secrets",
         "sse_master_key",
         "sse_master_key_file",
+        "allow_signature_v2",
         "oidc_issuer",
         "oidc_audiences",
         "oidc_jwks_file",
         "max_requests",
+        "max_anonymous_requests",
+        "document_buffer",
+        "document_timeout",
+        "min_body_rate",
         "write_buffer",
         "access_log",
         "bucket_log_interval",
@@ -161,11 +206,25 @@ impl DoorSettings {
                 "the access key needs at least 3 characters, and neither '/' nor ','",
             ));
         }
-        if self.root_secret_key.as_ref().is_some_and(|secret| secret.0.len() < 8) {
-            return Err(Failure::usage("the secret key needs at least 8 characters"));
+        let is_short = |secret: &Hidden| secret.0.len() < ROOT_SECRET_BYTES_MIN;
+        if self.root_secret_key.as_ref().is_some_and(is_short) {
+            return Err(Failure::usage(format!(
+                "the secret key needs at least {ROOT_SECRET_BYTES_MIN} characters, as signatures let \
+                 whoever reads them try guesses: make one with openssl rand -base64 30"
+            )));
         }
         if self.max_requests == 0 {
             return Err(Failure::usage("max_requests starts at 1: at 0 nobody could come in"));
+        }
+        if self.max_anonymous_requests == Some(0) {
+            return Err(Failure::usage(
+                "max_anonymous_requests starts at 1: what nobody may do, policies of buckets say",
+            ));
+        }
+        if self.document_buffer.0 < DOCUMENT_BUFFER_BYTES_MIN {
+            return Err(Failure::usage(
+                "document_buffer starts at 8MiB: two documents need as much",
+            ));
         }
         if self.write_buffer.0 < WRITE_BUFFER_BYTES_MIN {
             return Err(Failure::usage("write_buffer starts at 64MiB: coded writes need as much"));
@@ -254,11 +313,11 @@ impl DoorSettings {
         Ok(options)
     }
 
-    /// The master keys that seal the secrets of access keys.
-    fn vault(&self) -> Result<Vault, Failure> {
+    /// The master keys that seal the secrets of access keys, if any were given.
+    pub(crate) fn vault(&self) -> Result<Option<Vault>, Failure> {
         let keys = ("master_keys", self.master_keys.as_ref());
         let file = ("master_key_file", self.master_key_file.as_deref());
-        Ok(vault::given(keys, file)?.unwrap_or_default())
+        vault::given(keys, file)
     }
 
     /// The master keys that objects are encrypted by, if any were given.
@@ -268,35 +327,35 @@ impl DoorSettings {
         vault::given(keys, file)
     }
 
-    /// The tenants, users and keys in `objects`.
-    pub(crate) fn accounts(&self, objects: &ObjectStore) -> Result<Accounts, Failure> {
-        Ok(Accounts::new(objects.clone(), self.vault()?))
-    }
-
-    /// The door in front of `objects`, which lets in whoever has this key or one of a tenant.
+    /// The door in front of `objects`, which lets in whoever has the root key or one of a tenant.
     pub(crate) fn open(
         &self,
         objects: ObjectStore,
         clock: Arc<dyn Clock>,
-        root: (&str, &Hidden),
+        secrets: DoorSecrets<'_>,
         accounts: Accounts,
         body_idle: Duration,
     ) -> S3Service {
-        let (access_key, Hidden(secret)) = root;
+        let DoorSecrets { access_key, secret_key: Hidden(secret), tokens } = secrets;
         let config = DoorConfig {
+            auth: AuthConfig { allow_v2: self.allow_signature_v2, ..AuthConfig::default() },
             domains: self.domains.clone(),
             header_bytes_max: HEAD_BYTES_MAX,
             body_idle,
             requests_max: self.max_requests,
+            anonymous_requests_max: self.max_anonymous_requests,
+            document_bytes_max: usize::try_from(self.document_buffer.0).unwrap_or(usize::MAX),
+            document_time: self.document_timeout,
+            body_rate_min: self.min_body_rate.0,
             // What is open to everyone is for the policies of buckets to say.
             allow_anonymous: true,
             ..DoorConfig::default()
         };
-        let sessions = SessionKey::derive(secret.as_bytes());
+        let sessions = SessionKey::derive(tokens);
         let keys = Keys::root(access_key, Secret::new(secret))
             .with_accounts(accounts.clone())
             .with_sessions(accounts, sessions, self.providers());
-        S3Service::new(objects, config, clock, keys, TokenKey::derive(secret.as_bytes()))
+        S3Service::new(objects, config, clock, keys, TokenKey::derive(tokens))
     }
 }
 
@@ -323,10 +382,10 @@ mod tests {
         };
         let told = |settings: DoorSettings| settings.check(admin).unwrap_err().to_string();
         assert!(root(None, None).check(admin).is_ok());
-        assert!(root(Some("abc"), Some("12345678")).check(admin).is_ok());
+        assert!(root(Some("abc"), Some("1234567890123456")).check(admin).is_ok());
         assert!(told(root(Some("abc"), None)).contains("or neither"));
         assert!(told(root(Some("a/c"), Some("12345678"))).contains("neither '/' nor ','"));
-        assert!(told(root(Some("abc"), Some("1234567"))).contains("at least 8"));
+        assert!(told(root(Some("abc"), Some("123456789012345"))).contains("at least 16"));
         let tight = DoorSettings { write_buffer: Size(1 << 20), ..DoorSettings::default() };
         assert!(told(tight).contains("starts at 64MiB"));
         assert!(
@@ -355,14 +414,14 @@ mod tests {
             let master_keys = keys.map(|keys| Hidden(keys.to_owned()));
             DoorSettings { master_keys, master_key_file: file, ..DoorSettings::default() }.vault()
         };
-        assert!(!vault(None, None).unwrap().seals());
-        assert!(vault(Some(&format!("{key},{key}")), None).unwrap().seals());
+        assert!(vault(None, None).unwrap().is_none());
+        assert!(vault(Some(&format!("{key},{key}")), None).unwrap().unwrap().seals());
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("master.key");
         let refusal = vault(None, Some(file.clone())).unwrap_err().to_string();
         assert!(refusal.contains("can't be read"), "{refusal}");
         std::fs::write(&file, format!("{key}\n\n{key}\n")).unwrap();
-        assert!(vault(None, Some(file.clone())).unwrap().seals());
+        assert!(vault(None, Some(file.clone())).unwrap().unwrap().seals());
         assert!(
             vault(Some(&key), Some(file.clone())).unwrap_err().to_string().contains("not both")
         );

@@ -5,16 +5,63 @@
 //! <data-dir>/credentials    access key and secret, mode 0600 (server)
 //! <data-dir>/cluster.json   which devices there are (server)
 //! <data-dir>/device0/       the device, where none is named (server)
+//! <data-dir>/master.key     seals the secrets of tenants' keys, mode 0600 (server)
+//! <data-dir>/sse-master.key what objects are encrypted by, mode 0600 (server)
+//! <data-dir>/token.key      makes session and continuation tokens, mode 0600 (server)
 //! <data-dir>/*.ring         where things lie on the devices
 //! <data-dir>/peers.json     which devices other nodes have (storage-node)
 //! ```
+//!
+//! Whatever a process makes is for its own user alone: files have mode 0600, folders 0700.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::Mode;
+use rustix::process::{geteuid, umask};
+
 use crate::failure::Failure;
+
+/// Entries of a data folder that earlier versions left open to other users, besides rings.
+const ONCE_OPEN: [&str; 7] =
+    ["credentials", "cluster.json", "peers.json", "index.waiting", "device0", "events", "cursors"];
+const RING: &str = "ring";
+
+/// Makes all that this process will create private: files get mode 0600, folders 0700. To be called
+/// before threads are started and files are made.
+pub(crate) fn create_for_owner_alone() {
+    umask(Mode::RWXG | Mode::RWXO);
+}
+
+/// Makes a folder, and those above it that are missing, for this user alone.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Takes the rights of other users from what earlier versions made in a data folder. Nothing else in
+/// the folder is changed, as it may be shared with other programs.
+fn close_to_others(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let is_ring = path.extension().is_some_and(|end| end == RING);
+        let is_made_here = is_ring || ONCE_OPEN.iter().any(|name| entry.file_name() == *name);
+        if is_made_here && let Err(error) = close_entry(&path) {
+            tracing::warn!(path = %path.display(), %error, "other users may read what is there");
+        }
+    }
+}
+
+fn close_entry(path: &Path) -> io::Result<()> {
+    let about = fs::symlink_metadata(path)?;
+    let mode = about.permissions().mode();
+    if about.is_symlink() || mode.trailing_zeros() >= 6 || about.uid() != geteuid().as_raw() {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700))
+}
 
 /// The data folder of a running process. Dropping it lets another one in.
 #[derive(Debug)]
@@ -33,7 +80,7 @@ impl DataFolder {
                 path.display()
             ))
         };
-        fs::create_dir_all(path).map_err(|error| unusable("made", &error))?;
+        make_folder(path).map_err(|error| unusable("made", &error))?;
         let path = path.canonicalize().map_err(|error| unusable("used", &error))?;
         let lock = OpenOptions::new()
             .create(true)
@@ -43,7 +90,10 @@ impl DataFolder {
             .open(path.join("lock"))
             .map_err(|error| unusable("written to", &error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
+            Ok(()) => {
+                close_to_others(&path);
+                Ok(Self { path, _lock: lock })
+            }
             Err(TryLockError::WouldBlock) => Err(Failure::refused(format!(
                 "another server is using the data folder {}: stop it first, or give this one another \
                  folder with --data-dir",
@@ -81,8 +131,6 @@ pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -105,6 +153,38 @@ mod tests {
         assert_eq!(fs::read(folder.join("credentials")).unwrap(), b"two");
         let mode = fs::metadata(folder.join("credentials")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_an_earlier_version_left_open_is_closed_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let mode = |name: &str| {
+            fs::metadata(place.path().join(name)).unwrap().permissions().mode() & 0o777
+        };
+        for (name, open) in [("device0", 0o755), ("events", 0o755)] {
+            fs::create_dir(place.path().join(name)).unwrap();
+            let open = fs::Permissions::from_mode(open);
+            fs::set_permissions(place.path().join(name), open).unwrap();
+        }
+        for name in ["index.ring", "cluster.json", "notes.txt"] {
+            fs::write(place.path().join(name), "x").unwrap();
+            let open = fs::Permissions::from_mode(0o644);
+            fs::set_permissions(place.path().join(name), open).unwrap();
+        }
+        DataFolder::open(place.path()).unwrap();
+        assert_eq!((mode("device0"), mode("events")), (0o700, 0o700));
+        assert_eq!((mode("index.ring"), mode("cluster.json")), (0o600, 0o600));
+        assert_eq!(mode("notes.txt"), 0o644, "another program's file");
+    }
+
+    #[test]
+    fn new_folders_are_for_their_owner_alone() {
+        let place = tempfile::tempdir().unwrap();
+        DataFolder::open(&place.path().join("a/b")).unwrap();
+        for name in ["a", "a/b"] {
+            let mode = fs::metadata(place.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{name}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Connections: accepting them, turning away what is too many, and letting them finish.
 //!
 //! ```text
-//! accept ─┬─ a place is free ─▶ one task: HTTP until the client or the server has enough
-//!         └─ none is ─────────▶ 503 and closed
+//! accept ─┬─ a place is free, or made free ─▶ one task: HTTP until the client or the server has enough
+//!         └─ all are busy ────────────────▶ 503 and closed
 //! stop ───▶ nobody new; each connection ends after the request it is serving, or at the deadline
 //! ```
 
@@ -19,19 +19,21 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::certificate::Certificate;
 use super::converse::{Served, converse};
+pub(crate) use super::places::Bounds;
+use super::places::Places;
 use crate::failure::Failure;
 
 /// What a connection may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Connections at a time.
-    pub(crate) connections: usize,
+    pub(crate) places: Bounds,
     /// Until a request's head is there, and between requests.
     pub(crate) header_timeout: Duration,
     /// Until the client takes more of a reply.
@@ -96,7 +98,7 @@ where
 {
     let Port { listener, certificate } = port.into();
     let tls = certificate.as_ref().map(Certificate::server_config);
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let places = Places::new(limits.places);
     let mut connections = JoinSet::new();
     if let Some(certificate) = certificate {
         connections.spawn(certificate.keep_up(stop.clone()));
@@ -107,26 +109,31 @@ where
             Some(_) = connections.join_next() => continue,
             () = told(&mut stop) => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, client) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
+                // Descriptors may have run out before places.
+                places.make_room();
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        match places.clone().try_acquire_owned() {
-            Ok(place) => {
-                let served = Served { service: service.clone(), limits, stop: stop.clone() };
+        match places.take(client.ip()).map(Arc::new) {
+            Some(place) => {
+                let (service, stop) = (service.clone(), stop.clone());
+                let served = Served { service, limits, stop, place: place.clone() };
                 let conversation = converse(stream, tls.clone(), served);
                 connections.spawn(async move {
-                    conversation.await;
-                    drop(place);
+                    tokio::select! {
+                        () = conversation => {}
+                        () = place.dismissed() => tracing::debug!("a connection makes place"),
+                    }
                 });
             }
             // Whoever expects TLS is not spoken to in clear.
-            Err(_) if tls.is_some() => drop(stream),
-            Err(_) => drop(connections.spawn(turn_away(stream))),
+            None if tls.is_some() => drop(stream),
+            None => drop(connections.spawn(turn_away(stream))),
         }
     }
     drop(listener);

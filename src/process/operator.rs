@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use hyper_util::service::TowerToHyperService;
+use martlet_s3compat::Proven;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -23,15 +24,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-use super::listen::{self, HEAD_BYTES_MAX, Limits};
+use super::listen::{self, Bounds, HEAD_BYTES_MAX, Limits};
 use super::metrics::Metrics;
 use super::settings::Common;
 use super::token::AdminToken;
 use crate::admin::wire::Refusal;
 use crate::failure::Failure;
 
-/// Operators, and whatever scrapes metrics.
-const CONNECTIONS: usize = 64;
+/// Operators, and whatever scrapes metrics. Whoever has no token leaves some to those who have one.
+const PLACES: Bounds = Bounds { all: 64, keyless: 48, keyless_per_address: 32 };
+/// The most that operators may take for the head of a request.
+const HEADER_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 /// How long operators may take to finish what they asked for: scrapers ask again.
 const FAREWELL: Duration = Duration::from_secs(1);
 const NOT_YET: &str = "it is starting: ask again in a moment";
@@ -136,8 +139,8 @@ impl Operator {
     /// Serves operators until the returned [`Serving`] is ended.
     pub(crate) fn serve(self: Arc<Self>, listener: TcpListener, common: &Common) -> Serving {
         let limits = Limits {
-            connections: CONNECTIONS,
-            header_timeout: common.header_timeout,
+            places: PLACES,
+            header_timeout: common.header_timeout.min(HEADER_TIMEOUT_MAX),
             write_idle: common.body_idle_timeout,
             head_bytes: HEAD_BYTES_MAX,
         };
@@ -203,6 +206,9 @@ async fn require_token(State(operator): Shared, request: Request, next: Next) ->
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = given.and_then(|value| value.strip_prefix("Bearer "));
     if token.is_some_and(|token| operator.tokens.iter().any(|other| other.is(token))) {
+        if let Some(proven) = request.extensions().get::<Proven>() {
+            proven.set();
+        }
         return next.run(request).await;
     }
     refuse(StatusCode::UNAUTHORIZED, "this needs the token of a secret: use martlet admin")

@@ -41,6 +41,7 @@ impl QuotaChange {
     fn apply(&self, quota: &mut Quota) {
         Bound::set(self.bytes, &mut quota.bytes);
         Bound::set(self.objects, &mut quota.objects);
+        Bound::set(self.index, &mut quota.index);
     }
 }
 
@@ -49,8 +50,10 @@ fn line(name: &str, quota: Quota, held: Option<(Usage, u64)>) -> QuotaLine {
         name: name.to_owned(),
         bytes_max: quota.bytes,
         objects_max: quota.objects,
+        index_max: quota.index_max(),
         bytes: held.map(|(usage, _)| usage.bytes),
         objects: held.map(|(usage, _)| usage.objects),
+        index: held.map(|(usage, _)| usage.index),
         counted_ms: held.map(|(_, began_ms)| began_ms),
     }
 }

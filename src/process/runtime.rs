@@ -1,10 +1,14 @@
 //! The runtime of a process that serves.
 
+use std::time::Duration;
+
 use crate::failure::Failure;
 
-/// Calls of the disk and the index under way at a time: enough to keep any disk's queue full, few
-/// enough that what each of them holds stays small together. None of them waits for another.
+/// Threads for hashing, encryption and files of the process's own. Each device of a storage node has
+/// threads of its own beside them. None of these calls waits for another.
 const BLOCKING_THREADS_MAX: usize = 64;
+/// Time for calls that still run when the process is over. A call that hangs does not keep it longer.
+const LAST_CALLS_MAX: Duration = Duration::from_secs(10);
 
 /// Runs a process to its end on a runtime of its own, with this many threads for what doesn't wait for
 /// a disk.
@@ -20,7 +24,9 @@ pub(crate) fn run(
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .build()
         .map_err(|error| Failure::refused(format!("no runtime could be started: {error}")))?;
-    runtime.block_on(process)
+    let outcome = runtime.block_on(process);
+    runtime.shutdown_timeout(LAST_CALLS_MAX);
+    outcome
 }
 
 /// Connections and extents are files: take as many as are allowed.

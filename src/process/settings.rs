@@ -14,6 +14,7 @@ use figment::value::{Dict, Value};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::listen::{Bounds, HEAD_BYTES_MAX, Limits};
 use crate::failure::Failure;
 use crate::units::parse_span;
 
@@ -47,8 +48,13 @@ pub(crate) struct Common {
     /// How long requests under way may take when the process is told to stop.
     #[serde(deserialize_with = "span")]
     pub(crate) drain_timeout: Duration,
-    /// Connections at a time; more are answered 503 and closed.
+    /// Connections at a time. For one more the oldest on which nothing is under way is closed, those
+    /// without a key first; while all are busy, more are answered 503 and closed.
     pub(crate) max_connections: usize,
+    /// Those of them on which no request was signed yet; a quarter of all, unless set.
+    pub(crate) max_unauthenticated: Option<usize>,
+    /// Those of them from one address; half of them, unless set.
+    pub(crate) max_unauthenticated_per_address: Option<usize>,
     /// Threads for everything that doesn't wait for a disk.
     pub(crate) max_threads: usize,
     /// How logs look.
@@ -64,6 +70,8 @@ impl Default for Common {
             body_idle_timeout: Duration::from_mins(1),
             drain_timeout: Duration::from_secs(30),
             max_connections: 4096,
+            max_unauthenticated: None,
+            max_unauthenticated_per_address: None,
             max_threads: cores(),
             log_format: LogFormat::Text,
             // s3s calls every mistake of a client an error, and prints the body beside it.
@@ -74,11 +82,13 @@ impl Default for Common {
 
 impl Common {
     /// The names of the settings that every role has.
-    pub(crate) const NAMES: [&str; 7] = [
+    pub(crate) const NAMES: [&str; 9] = [
         "header_timeout",
         "body_idle_timeout",
         "drain_timeout",
         "max_connections",
+        "max_unauthenticated",
+        "max_unauthenticated_per_address",
         "max_threads",
         "log_format",
         "log",
@@ -89,10 +99,37 @@ impl Common {
         if self.max_connections == 0 {
             return Err(Failure::usage("max_connections starts at 1: at 0 nobody could come in"));
         }
+        if [self.max_unauthenticated, self.max_unauthenticated_per_address].contains(&Some(0)) {
+            return Err(Failure::usage(
+                "max_unauthenticated and max_unauthenticated_per_address start at 1: every connection \
+                 begins without a key",
+            ));
+        }
         if self.max_threads == 0 {
             return Err(Failure::usage("max_threads starts at 1: at 0 nothing would be done"));
         }
         Ok(())
+    }
+}
+
+impl Common {
+    /// How many connections S3 clients may have.
+    pub(crate) fn places(&self) -> Bounds {
+        let all = self.max_connections;
+        let keyless = self.max_unauthenticated.unwrap_or(all / 4).clamp(1, all);
+        let keyless_per_address =
+            self.max_unauthenticated_per_address.unwrap_or(keyless / 2).clamp(1, keyless);
+        Bounds { all, keyless, keyless_per_address }
+    }
+
+    /// What a connection of an S3 client may take.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            places: self.places(),
+            header_timeout: self.header_timeout,
+            write_idle: self.body_idle_timeout,
+            head_bytes: HEAD_BYTES_MAX,
+        }
     }
 }
 
@@ -225,6 +262,22 @@ pub(crate) fn list<'de, D: Deserializer<'de>, T: From<String> + Deserialize<'de>
 pub(crate) fn span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse_span(&text).map_err(serde::de::Error::custom)
+}
+
+/// Reads a yes or no; the environment has texts.
+pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Flag(bool),
+        Text(String),
+    }
+    match Form::deserialize(deserializer)? {
+        Form::Flag(flag) => Ok(flag),
+        Form::Text(text) => {
+            text.parse().map_err(|_| serde::de::Error::custom("write true or false"))
+        }
+    }
 }
 
 /// A number from the environment, for tests.

@@ -11,6 +11,8 @@ use super::folder::DataFolder;
 use super::settings::Hidden;
 use crate::failure::Failure;
 
+/// The file of the master keys that seal the secrets of tenants' keys, where they were made here.
+pub(crate) const FILE: &str = "master.key";
 /// The file of the master keys that objects are encrypted by, where they were made here.
 pub(crate) const SSE_FILE: &str = "sse-master.key";
 
@@ -28,13 +30,18 @@ pub(crate) fn given(
     }
 }
 
-/// Those of a data folder, which are made if there are none.
-pub(crate) fn find_or_make(folder: &DataFolder) -> Result<Vault, Failure> {
-    let path = folder.join(SSE_FILE);
+/// Those in a file of a data folder, which are made if there are none.
+pub(crate) fn find_or_make(folder: &DataFolder, file: &str) -> Result<Vault, Failure> {
+    let path = folder.join(file);
     if !path.exists() {
-        folder.replace(SSE_FILE, new_key()?.as_bytes())?;
+        folder.replace(file, new_key()?.as_bytes())?;
     }
     read(&path)
+}
+
+/// What is printed at each start of the place of a key that was made here.
+pub(crate) fn reminder(path: &Path) -> String {
+    format!("A master key is in {}: keep a copy of it elsewhere", path.display())
 }
 
 /// A new key, as such a file has it.
@@ -76,17 +83,17 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = DataFolder::open(place.path()).unwrap();
         let path = folder.join(SSE_FILE);
-        assert!(find_or_make(&folder).unwrap().seals());
+        assert!(find_or_make(&folder, SSE_FILE).unwrap().seals());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let made = fs::read_to_string(&path).unwrap();
-        assert!(find_or_make(&folder).unwrap().seals());
+        assert!(find_or_make(&folder, SSE_FILE).unwrap().seals());
         assert_eq!(fs::read_to_string(&path).unwrap(), made);
         let other = tempfile::tempdir().unwrap();
         let other = DataFolder::open(other.path()).unwrap();
-        find_or_make(&other).unwrap();
+        find_or_make(&other, SSE_FILE).unwrap();
         assert_ne!(fs::read_to_string(other.join(SSE_FILE)).unwrap(), made);
         fs::write(&path, "mangled").unwrap();
-        let refusal = find_or_make(&folder).unwrap_err().to_string();
+        let refusal = find_or_make(&folder, SSE_FILE).unwrap_err().to_string();
         assert!(refusal.contains("openssl rand -hex 32"), "{refusal}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "mangled", "nothing is written over it");
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use martlet_protocol::Clock;
-use martlet_proxy::ObjectStore;
+use martlet_proxy::{Accounts, ObjectStore};
 use martlet_replicator::Foreground;
 use martlet_s3compat::S3Service;
 use tokio::sync::watch;
@@ -27,10 +27,12 @@ pub(crate) use self::settings::ProxyArgs;
 use self::settings::Settings;
 use crate::failure::Failure;
 use crate::membership::Member;
+use crate::membership::nodes::Role;
 use crate::membership::status::Voice;
+use crate::process::door::DoorSecrets;
 use crate::process::folder::DataFolder;
 use crate::process::hearers::Audience;
-use crate::process::listen::{self, HEAD_BYTES_MAX, Limits, Port};
+use crate::process::listen::{self, Port};
 use crate::process::measure::Measured;
 use crate::process::metrics::{AskHearers, Metrics, Requests};
 use crate::process::operator::{self as admin, Operator, Parts};
@@ -51,7 +53,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let secret = settings.member.secret()?;
     let (access_key, root_secret) = settings.root()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
-    let member = Member::open(&settings.member, &secret, folder.clone(), None)?;
+    let member = Member::open(&settings.member, &secret, folder.clone(), Role::Proxy)?;
     let changes = member.keeper.changes();
     let cluster = cluster::of(&member, &member.keeper.rings(), &settings.door)?;
     let s3 = settings.door.listen().await?;
@@ -71,18 +73,22 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let options = settings.door.store_options()?;
     let store = ObjectStore::with_vault(cluster, member.clock.clone(), options, vault);
     store.set_term(member.keeper.term());
-    let root = (access_key, root_secret);
+    let tokens = &secret.tokens;
+    let secrets = DoorSecrets { access_key, secret_key: root_secret, tokens };
     let idle = settings.common.body_idle_timeout;
-    let accounts = settings.door.accounts(&store)?;
+    let accounts = Accounts::new(store.clone(), settings.door.vault()?.unwrap_or_default());
     let clock: Arc<dyn Clock> = member.clock.clone();
     let audience = Audience::open(&settings.door, &settings.events, &folder, &store, &clock)?;
-    let door = settings.door.open(store.clone(), clock, root, accounts.clone(), idle);
+    let door = settings.door.open(store.clone(), clock, secrets, accounts.clone(), idle);
     let door = door.hearing(audience.hearers.clone());
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(member.clone().keep_up(stopped.clone()));
     let following = settings.door.clone();
     tasks.spawn(cluster::follow(store.clone(), member.clone(), following, changes, stopped));
+    if settings.door.seal_secrets {
+        tokio::spawn(accounts::seal_secrets(accounts.clone()));
+    }
     let routes = accounts::routes(accounts, store.clone(), access_key);
     let figures = audience.figures();
     let running = Running {
@@ -145,7 +151,7 @@ impl Running<'_> {
         let service = Measured::new(door, requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
-        let serving = listen::serve(port, service, limits(settings), stopped, drain);
+        let serving = listen::serve(port, service, settings.common.limits(), stopped, drain);
         let task = tokio::spawn(serving);
         settings.door.announce(address);
 
@@ -160,14 +166,5 @@ impl Running<'_> {
                 std::process::exit(1);
             }
         }
-    }
-}
-
-fn limits(settings: &Settings) -> Limits {
-    Limits {
-        connections: settings.common.max_connections,
-        header_timeout: settings.common.header_timeout,
-        write_idle: settings.common.body_idle_timeout,
-        head_bytes: HEAD_BYTES_MAX,
     }
 }

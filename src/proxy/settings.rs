@@ -104,7 +104,7 @@ mod tests {
     fn there_are_no_credentials_by_default() {
         let told = settings("name = 'p1'").unwrap_err().to_string();
         assert!(told.contains("MARTLET_ROOT_SECRET_KEY"), "{told}");
-        let root = "root_access_key = 'root'\nroot_secret_key = '12345678'";
+        let root = "root_access_key = 'root'\nroot_secret_key = '1234567890123456'";
         let given = settings(root).unwrap();
         assert_eq!(given.root().unwrap().0, "root");
         assert!(given.door.s3_address.ip().is_loopback());

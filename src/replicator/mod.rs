@@ -21,8 +21,8 @@ use martlet_protocol::Clock;
 use martlet_protocol::usage::UsageCounter;
 use martlet_proxy::ObjectStore;
 use martlet_replicator::{
-    Cluster, Foreground, KnownTerm, OnceReport, Runner, Scope, SharedCluster, Spread, Standard,
-    run_all_once,
+    Cluster, Foreground, KnownTerm, OnceReport, Pace, Runner, Scope, SharedCluster, Spread,
+    Standard, run_all_once,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -32,6 +32,7 @@ use self::settings::Settings;
 use self::spread::has_spread;
 use crate::failure::Failure;
 use crate::membership::Member;
+use crate::membership::nodes::Role;
 use crate::membership::rings::Rings;
 use crate::membership::status::Voice;
 use crate::policies::check_cpu;
@@ -43,6 +44,9 @@ use crate::process::operator::{self as admin, Condition, Health, Operator, Parts
 use crate::process::signals::Signals;
 use crate::process::{logging, runtime, workers};
 
+/// Workers yield while a call for a client takes longer than this at any node. A client's request is
+/// two calls in a row or more, and is to take no longer than [`Pace::latency_budget`].
+const NODE_BUDGET: Duration = Duration::from_millis(50);
 /// Between two looks at who has the index ring.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -74,7 +78,7 @@ async fn open(settings: &Settings) -> Result<Opened, Failure> {
     let name = settings.member.name()?.to_owned();
     let secret = settings.member.secret()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
-    let member = Member::open(&settings.member, &secret, folder.clone(), None)?;
+    let member = Member::open(&settings.member, &secret, folder.clone(), Role::Replicator)?;
     let hurry = workers::hurry()?;
     let rings = member.keeper.rings();
     let scope = scope(&rings, &settings.nodes)?;
@@ -128,7 +132,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let operator = Arc::new(Operator::new(vec![secret.token]));
     let answering = operator.clone().serve(listener, &settings.common);
     let Opened { name, member, cluster, store, audience, standard } = open(&settings).await?;
-    let mut runner = Runner::new(workers::pace(workers::hurry()?), Arc::new(Foreground::default()));
+    let mut runner = runner(&member)?;
     standard.start(&mut runner);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -167,6 +171,14 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     }
     answering.end().await;
     Ok(())
+}
+
+/// Runs workers at the pace that clients leave, as nodes tell in their replies.
+fn runner(member: &Arc<Member>) -> Result<Runner, Failure> {
+    let pace = Pace { latency_budget: NODE_BUDGET, ..workers::pace(workers::hurry()?) };
+    let asked = member.clone();
+    let foreground = Foreground::elsewhere(move || asked.nodes.clients_wait());
+    Ok(Runner::new(pace, Arc::new(foreground)))
 }
 
 /// Puts newer rings in place as they come, until `stop`.

@@ -162,7 +162,7 @@ mod tests {
         let (_place, folder) = folder();
         let door = DoorSettings {
             root_access_key: Some("abc".into()),
-            root_secret_key: Some(Hidden("12345678".into())),
+            root_secret_key: Some(Hidden("1234567890123456".into())),
             ..DoorSettings::default()
         };
         let (given, new) = Credentials::find_or_make(&door, &folder).unwrap();

@@ -34,12 +34,12 @@ use self::settings::Settings;
 use self::store::Store;
 use crate::failure::Failure;
 use crate::process::folder::DataFolder;
-use crate::process::listen::{self, HEAD_BYTES_MAX, Limits, Port};
+use crate::process::listen::{self, Port};
 use crate::process::measure::Measured;
 use crate::process::metrics::{AskWorkers, Metrics, Requests};
 use crate::process::operator::{self as admin, Operator, Parts};
 use crate::process::signals::Signals;
-use crate::process::{buckets, logging, objects, policies, runtime, tell};
+use crate::process::{buckets, logging, objects, policies, runtime, tell, vault};
 
 /// Runs a server until it is told to stop.
 pub(crate) fn run(args: &ServerArgs) -> Result<(), Failure> {
@@ -75,15 +75,6 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     outcome
 }
 
-fn limits(settings: &Settings) -> Limits {
-    Limits {
-        connections: settings.common.max_connections,
-        header_timeout: settings.common.header_timeout,
-        write_idle: settings.common.body_idle_timeout,
-        head_bytes: HEAD_BYTES_MAX,
-    }
-}
-
 /// Says on standard output where the server is and, once, who may come in.
 fn announce(
     address: SocketAddr,
@@ -97,6 +88,13 @@ fn announce(
         Some(credentials) => println!("\n{}", credentials.introduction(&endpoint, &path)),
         None if settings.door.root_access_key.is_some() => {}
         None => println!("Credentials are in {}", path.display()),
+    }
+    let given = [&settings.door.master_key_file, &settings.door.sse_master_key_file];
+    let set = [&settings.door.master_keys, &settings.door.sse_master_key];
+    for (at, file) in [vault::FILE, vault::SSE_FILE].into_iter().enumerate() {
+        if given[at].is_none() && set[at].is_none() {
+            println!("{}", vault::reminder(&folder.join(file)));
+        }
     }
 }
 
@@ -135,7 +133,8 @@ impl Running<'_> {
         let service = Measured::new(store.door.clone(), requests, foreground);
         let (stop, stopped) = watch::channel(false);
         let drain = settings.common.drain_timeout;
-        let task = tokio::spawn(listen::serve(port, service, limits(settings), stopped, drain));
+        let task =
+            tokio::spawn(listen::serve(port, service, settings.common.limits(), stopped, drain));
         announce(address);
 
         let signal = signals.next().await;

@@ -193,14 +193,16 @@ mod tests {
             "MARTLET_POLICIES" => Some("ec=2+1,wide=4+2".to_owned()),
             "MARTLET_DEFAULT_POLICY" => Some("ec".to_owned()),
             "MARTLET_MAX_CONNECTIONS" => Some("7".to_owned()),
+            "MARTLET_ALLOW_SIGNATURE_V2" => Some("true".to_owned()),
             "MARTLET_ROOT_ACCESS_KEY" => Some("12345".to_owned()),
-            "MARTLET_ROOT_SECRET_KEY" => Some("1234567890".to_owned()),
+            "MARTLET_ROOT_SECRET_KEY" => Some("1234567890123456".to_owned()),
             _ => None,
         };
         let file = "domains = ['x', 'y']\nheader_timeout = '1500ms'\nbody_idle_timeout = '2m'";
         let settings = merge(&ServerArgs::default(), environment, Some(file)).unwrap();
         assert_eq!(settings.devices, [Path::new("/a"), Path::new("/b")]);
         assert_eq!(settings.policies().unwrap().len(), 2);
+        assert!(settings.door.allow_signature_v2 && !settings.door.seal_secrets);
         assert_eq!(settings.door.default_policy.as_deref(), Some("ec"));
         assert_eq!(settings.door.domains, ["x", "y"]);
         assert_eq!(settings.common.header_timeout, Duration::from_millis(1500));
@@ -238,7 +240,7 @@ mod tests {
 
     #[test]
     fn secrets_are_never_printed() {
-        let file = "root_access_key = 'abcdef'\nroot_secret_key = 'very secret'";
+        let file = "root_access_key = 'abcdef'\nroot_secret_key = 'very secret indeed'";
         let settings = merge(&ServerArgs::default(), nothing, Some(file)).unwrap();
         assert!(!format!("{settings:?}").contains("very"));
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use martlet_protocol::tree::TreeKey;
 use martlet_protocol::{Backend, Clock, DeviceId};
-use martlet_proxy::{Cluster, ObjectStore};
+use martlet_proxy::{Accounts, Cluster, ObjectStore};
 use martlet_replicator::{Foreground, KnownTerm, Runner, Scope, Spread, Standard};
 use martlet_ring::Ring;
 use martlet_s3compat::S3Service;
@@ -23,11 +23,12 @@ use super::settings::Settings;
 use crate::failure::Failure;
 use crate::policies::check_cpu;
 use crate::process::clock::SteadyClock;
+use crate::process::door::DoorSecrets;
 use crate::process::folder::DataFolder;
 use crate::process::hearers::Audience;
 use crate::process::metrics::{AskDevices, AskWorkers};
 use crate::process::operator::Operator;
-use crate::process::{accounts, vault, workers};
+use crate::process::{accounts, token_key, vault, workers};
 use crate::units::Size;
 
 /// Index blocks kept in memory, and index writes gathered there: with what bodies on their way and
@@ -82,18 +83,30 @@ impl Store {
         let cluster = settings.door.with_default_policy(cluster)?;
         let vault = match settings.door.sse_vault()? {
             Some(given) => given,
-            None => vault::find_or_make(folder)?,
+            None => vault::find_or_make(folder, vault::SSE_FILE)?,
         };
+        let sealing = match settings.door.vault()? {
+            Some(given) => given,
+            None => vault::find_or_make(folder, vault::FILE)?,
+        };
+        let tokens = token_key::find_or_make(folder)?;
         let options = settings.door.store_options()?;
         let objects = ObjectStore::with_vault(cluster, clock.clone(), options, vault);
         for device in node.devices().await.unwrap_or_default() {
             objects.set_term(device.term);
         }
-        let accounts = settings.door.accounts(&objects)?;
+        let accounts = Accounts::new(objects.clone(), sealing);
+        // Nobody else has to open them.
+        tokio::spawn(accounts::seal_secrets(accounts.clone()));
+        let secrets = DoorSecrets {
+            access_key: &credentials.access_key,
+            secret_key: &credentials.secret_key,
+            tokens: &tokens,
+        };
         let door = settings.door.open(
             objects.clone(),
             clock.clone(),
-            (&credentials.access_key, &credentials.secret_key),
+            secrets,
             accounts.clone(),
             settings.common.body_idle_timeout,
         );

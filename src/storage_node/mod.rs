@@ -37,6 +37,7 @@ use crate::failure::Failure;
 use crate::membership::Member;
 use crate::membership::introduce::Introducer;
 use crate::membership::key::ClusterSecret;
+use crate::membership::nodes::Role;
 use crate::membership::peers::Peers;
 use crate::membership::routes::{self, Host};
 use crate::membership::status::Voice;
@@ -64,7 +65,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let name: Arc<str> = settings.member.name()?.into();
     let secret = settings.member.secret()?;
     let folder = Arc::new(DataFolder::open(&settings.member.data_dir(settings::DATA_DIR))?);
-    let member = Member::open(&settings.member, &secret, folder.clone(), Some(&name))?;
+    let member = Member::open(&settings.member, &secret, folder.clone(), Role::Node(&name))?;
     check_cpu(member.keeper.rings().data().map(|(_, ring)| &**ring))?;
     let devices = Arc::new(devices::by_id(&member.keeper.rings(), &name, &settings.devices)?);
     let peers = Arc::new(Peers::load(&folder)?);
@@ -105,10 +106,12 @@ async fn open(
     devices: &BTreeMap<DeviceId, PathBuf>,
     tree_key: TreeKey,
 ) -> Result<Arc<StorageNode>, Failure> {
-    let reserve = reserve(settings);
+    let (reserve, rings) = (reserve(settings), member.keeper.rings());
     let config = |(id, path): (&DeviceId, &PathBuf)| {
         tracing::info!(device = %id, path = %path.display(), "opening a device");
-        DeviceConfig { reserve, ..DeviceConfig::new(*id, path) }
+        let place = rings.places().get(id);
+        let place = place.map(|it| format!("{}/{}", it.node, it.device)).unwrap_or_default();
+        DeviceConfig { reserve, place, ..DeviceConfig::new(*id, path) }
     };
     let configs = devices.iter().map(config).collect();
     // Devices of another cluster are refused: all rings of a cluster's index share a lineage.
@@ -117,6 +120,7 @@ async fn open(
         clock: member.clock.clone(),
         cluster,
         votes_when_new: false,
+        introduced: true,
         tree_key,
         block_cache_bytes: BLOCK_CACHE_BYTES,
         write_buffer_bytes: WRITE_BUFFER_BYTES,

@@ -68,7 +68,8 @@ pub(crate) struct Settings {
     /// Bytes of each device that are kept for deletes and the index; none means what the storage
     /// node takes for right.
     pub(super) reserve: Option<Size>,
-    /// Requests of other members at a time; more are told to come again.
+    /// Index calls of other members at a time, and as many streams of extents; more are told to come
+    /// again.
     pub(super) max_requests: usize,
     #[serde(skip)]
     pub(super) member: MemberSettings,

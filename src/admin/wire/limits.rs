@@ -37,6 +37,9 @@ pub(crate) struct QuotaChange {
     pub(crate) name: String,
     pub(crate) bytes: Option<Bound>,
     pub(crate) objects: Option<Bound>,
+    /// Bytes of the index.
+    #[serde(default)]
+    pub(crate) index: Option<Bound>,
 }
 
 /// How much is held, and how much may be.
@@ -47,9 +50,14 @@ pub(crate) struct QuotaLine {
     pub(crate) bytes_max: Option<u64>,
     /// The same of objects.
     pub(crate) objects_max: Option<u64>,
+    /// The same of bytes of the index.
+    #[serde(default)]
+    pub(crate) index_max: Option<u64>,
     /// What it held when it was last counted; none: it was not counted.
     pub(crate) bytes: Option<u64>,
     pub(crate) objects: Option<u64>,
+    #[serde(default)]
+    pub(crate) index: Option<u64>,
     /// When the last count began, the oldest one of several buckets, in milliseconds since 1970.
     pub(crate) counted_ms: Option<u64>,
 }

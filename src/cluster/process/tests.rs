@@ -1,6 +1,7 @@
 //! A shell stands in for a role.
 
 use super::*;
+use std::fs;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

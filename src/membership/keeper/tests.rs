@@ -174,6 +174,10 @@ fn p3_terms_never_fall_and_travel_with_the_rings() {
     }
     assert_eq!(*changes.borrow_and_update(), 2);
     assert_eq!(keeper.announcement(), Announcement::new(&[]).at(Term(15)));
+    for far in [u64::MAX - 1, 16 + RING_AHEAD_MAX] {
+        keeper.hear_term(Term(far));
+        assert_eq!(keeper.term(), Term(15), "none could follow {far}");
+    }
 }
 
 #[test]
@@ -196,4 +200,45 @@ fn p3_what_waits_gives_way_to_a_later_one_only() {
     assert_eq!(keeper.offer(RingName::Index, &third.encode()), Ok(Offer::Waits));
     assert!(keeper.offer(RingName::Index, &first.encode()).unwrap_err().contains("older"));
     assert_eq!(keeper.waiting().unwrap().hash(), third.hash());
+}
+
+/// Four rings of the index, each of which moves replicas or settles the moves before it.
+fn four() -> [Arc<Ring>; 4] {
+    let mut builder = builder(0, 3);
+    let first = next(&mut builder);
+    builder.add(device(4, "d1")).unwrap();
+    let second = next(&mut builder);
+    builder.settle().unwrap();
+    builder.add(device(5, "d1")).unwrap();
+    let third = next(&mut builder);
+    builder.settle().unwrap();
+    builder.add(device(6, "d1")).unwrap();
+    [first, second, third, next(&mut builder)]
+}
+
+#[test]
+fn p3_rings_that_wait_come_into_use_one_after_the_other() {
+    let [first, second, third, fourth] = four();
+    for order in [[&third, &fourth], [&fourth, &third]] {
+        let place = tempfile::tempdir().unwrap();
+        let keeper = keeper(&place);
+        keeper.offer(RingName::Index, &first.encode()).unwrap();
+        keeper.hear_term(over(&first));
+        assert_eq!(keeper.offer(RingName::Index, &second.encode()), Ok(Offer::Taken));
+        keeper.hear_term(Term::of(second.change(), Phase::Joint));
+        for ring in order {
+            assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(Offer::Waits));
+            assert_eq!(keeper.offer(RingName::Index, &ring.encode()), Ok(Offer::Waits), "again");
+        }
+        drop(keeper);
+        let keeper = self::keeper(&place);
+        assert_eq!(keeper.waiting().unwrap().epoch(), third.epoch());
+        keeper.hear_term(over(&second));
+        keeper.reconsider();
+        assert_eq!(index_epoch(&keeper), third.epoch(), "the change of the third can begin");
+        assert_eq!(keeper.waiting().unwrap().epoch(), fourth.epoch());
+        keeper.hear_term(over(&third));
+        keeper.reconsider();
+        assert_eq!((index_epoch(&keeper), keeper.waiting().is_none()), (fourth.epoch(), true));
+    }
 }

@@ -6,7 +6,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use martlet_proxy::{NewRole, RoleChange, SESSION_S_DEFAULT, SessionRole};
-use martlet_s3compat::{check_own_policy, check_trust};
+use martlet_s3compat::{bind_trust, check_own_policy, check_trust};
 
 use super::{Answer, Desk, No, PAGE_MAX, Shared, Which, deleted, named, page, read};
 use crate::admin::wire::roles::{ROLE, ROLES, RoleAsked, RoleLine, USER_POLICY, UserPolicy};
@@ -43,6 +43,13 @@ fn check(policy: Option<&str>, trust: Option<&str>) -> Result<(), No> {
     Ok(())
 }
 
+/// The ids of those whom a document of trust names.
+async fn bind(desk: &Desk, trust: Option<&str>) -> Result<Option<String>, No> {
+    let Some(trust) = trust else { return Ok(None) };
+    let bound = bind_trust(&desk.store, trust).await;
+    bound.map(Some).map_err(|why| No::bad(format!("the trust document can't be taken: {why}")))
+}
+
 async fn roles(State(desk): Shared, Query(which): Query<Which>) -> Answer {
     let tenant = named(which.tenant.as_ref(), "tenant")?;
     desk.accounts.tenant(tenant).await?;
@@ -55,7 +62,8 @@ async fn create_role(State(desk): Shared, body: Bytes) -> Answer {
     check(policy.as_deref(), trust.as_deref())?;
     let policy = policy.ok_or_else(|| No::bad("a role has a policy, which says what it may do"))?;
     let session_s_max = max_session_seconds.unwrap_or(SESSION_S_DEFAULT);
-    let new = NewRole { tenant, name: role, policy, trust, session_s_max };
+    let trust_ids = bind(&desk, trust.as_deref()).await?;
+    let new = NewRole { tenant, name: role, policy, trust, trust_ids, session_s_max };
     Ok(Json(line(desk.accounts.create_role(new).await?)).into_response())
 }
 
@@ -72,7 +80,9 @@ async fn change_role(State(desk): Shared, body: Bytes) -> Answer {
     let RoleAsked { tenant, role, policy, trust, max_session_seconds, enabled } = read(&body)?;
     check(policy.as_deref(), trust.as_deref())?;
     let disabled = enabled.map(|enabled| !enabled);
-    let change = RoleChange { disabled, policy, trust, session_s_max: max_session_seconds };
+    let trust_ids = bind(&desk, trust.as_deref()).await?;
+    let session_s_max = max_session_seconds;
+    let change = RoleChange { disabled, policy, trust, trust_ids, session_s_max };
     let changed = desk.accounts.change_role(&tenant, &role, change).await?;
     Ok(Json(line(changed)).into_response())
 }

@@ -110,6 +110,11 @@ impl Aside {
         Ok(count)
     }
 
+    /// Returns true when nothing is aside, and nothing is to be sent again.
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.refused_bytes.load(Ordering::Relaxed) == 0 && !self.folder.join(AGAIN).exists()
+    }
+
     /// Looks how much there is: an operator may have taken it away.
     fn measure(&self) {
         let bytes = fs::metadata(self.folder.join(REFUSED)).map_or(0, |found| found.len());

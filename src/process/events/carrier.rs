@@ -11,6 +11,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::Counts;
 use super::aside::Aside;
+use super::lanes::Whose;
 use super::queue_file::QueueFile;
 use super::spool::{Head, Tail, Waiting};
 use super::tries::{Limits, Tries, Trouble};
@@ -25,13 +26,21 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Where messages are carried to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Destination {
-    Webhook(Box<Webhook>),
+    Webhook(Arc<Webhook>),
     File(QueueFile),
 }
 
 impl Destination {
+    /// The same for the messages of a lane: files are apart.
+    pub(super) fn of(&self, whose: &Whose) -> Self {
+        match (self, whose.name()) {
+            (Self::File(file), Some(name)) => Self::File(file.of_tenant(name)),
+            _ => self.clone(),
+        }
+    }
+
     /// Delivers some of the first of these; how many were acknowledged.
     async fn deliver(&self, messages: &[Waiting]) -> Result<usize, Trouble> {
         match self {
@@ -56,7 +65,7 @@ fn away(error: io::Error) -> Trouble {
 }
 
 /// Does what waits for a disk elsewhere; what it is done with comes back.
-async fn off_thread<T: Send + 'static, R: Send + 'static>(
+pub(super) async fn off_thread<T: Send + 'static, R: Send + 'static>(
     mut with: T,
     work: impl FnOnce(&mut T) -> io::Result<R> + Send + 'static,
 ) -> (T, io::Result<R>) {
@@ -68,7 +77,7 @@ async fn off_thread<T: Send + 'static, R: Send + 'static>(
 }
 
 /// Until it is said; whoever could say so being gone is as good.
-async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
+pub(super) async fn told_to_stop(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 

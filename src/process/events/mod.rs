@@ -7,7 +7,10 @@
 //!                                        └─ by hand ────┘
 //! ```
 //!
+//! Each tenant has such a lane to a target.
+//!
 //! * [`settings`], [`mod@targets`]: which there are, as the process is told.
+//! * [`lanes`]: which tenant's messages go through which queue and spool.
 //! * [`spool`]: what was taken and not acknowledged yet, on disk.
 //! * [`webhook`], [`queue_file`]: the two kinds of target; [`line`](mod@line): connections.
 //! * [`tries`], [`aside`]: how long a message is tried, and where it goes that a target does not take.
@@ -18,11 +21,12 @@
 //!   again; but for what a target that is there does not take, which is put aside and never dropped. A
 //!   target that answers nothing holds up its own messages alone.
 //! * What is on its way to the spool is lost if the process dies: no request waits for a disk here.
-//! * Memory and disk are bounded for each target. What is beyond that is counted as lost: the oldest
-//!   messages stay.
+//! * Memory and disk are bounded for each lane, and lanes for each target. What is beyond that is counted
+//!   as lost: the oldest messages stay, and those of other tenants.
 
 mod aside;
 mod carrier;
+mod lanes;
 mod line;
 mod queue_file;
 mod settings;
@@ -34,25 +38,22 @@ mod webhook;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use martlet_s3compat::Outlet;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use self::aside::Aside;
-use self::carrier::{Carrier, Keeper, Plight};
+use self::lanes::{Lanes, Plan};
 pub(crate) use self::settings::EventSettings;
+use self::targets::TargetSettings;
 use super::folder::DataFolder;
 use super::metrics::TargetFigures;
 use crate::failure::Failure;
 use crate::units::Size;
 
-/// Messages of a target between requests and its spool.
-const QUEUED_MAX: usize = 4096;
 /// Names of targets that are not known and that messages are counted for.
 const UNKNOWN_MAX: usize = 64;
 /// Where the spools are, in the data folder.
@@ -81,8 +82,8 @@ impl Counts {
 }
 
 struct Target {
-    queue: mpsc::Sender<Bytes>,
-    counts: Arc<Counts>,
+    settings: TargetSettings,
+    lanes: Lanes,
 }
 
 /// Where tasks go, and what ends them.
@@ -92,44 +93,29 @@ pub(crate) struct Running<'a> {
 }
 
 impl Target {
-    /// Opens the spool in `place`, and starts what delivers from it.
+    /// Opens the spools in `place`, and starts what delivers from them.
     fn open(
         settings: &EventSettings,
         name: &str,
         place: &Path,
         running: &mut Running<'_>,
     ) -> Result<Self, Failure> {
-        let counts = Arc::new(Counts::default());
         let Size(bytes_max) = settings.notification_spool;
-        let (tail, head) = spool::open(place, bytes_max, &counts).map_err(|error| {
+        let target = settings.notifications[name].clone();
+        let plan = Plan {
+            name: name.to_owned(),
+            place: place.to_owned(),
+            bytes_max,
+            destination: target.destination()?,
+            limits: settings.limits(),
+        };
+        let lanes = Lanes::open(plan, running).map_err(|error| {
             Failure::refused(format!(
                 "the spool of the notification target \"{name}\" at {} can't be used: {error}",
                 place.display()
             ))
         })?;
-        let aside = Arc::new(Aside::new(place, bytes_max, &counts));
-        let (sender, queue) = mpsc::channel(QUEUED_MAX);
-        let written = Arc::new(tokio::sync::Notify::new());
-        let keeper = Keeper {
-            tail,
-            queue,
-            aside: aside.clone(),
-            counts: counts.clone(),
-            written: written.clone(),
-        };
-        let carrier = Carrier {
-            name: name.to_owned(),
-            head,
-            destination: settings.notifications[name].destination()?,
-            aside,
-            limits: settings.limits(),
-            counts: counts.clone(),
-            written,
-            plight: Plight::default(),
-        };
-        running.tasks.spawn(keeper.run(running.stopped.clone()));
-        running.tasks.spawn(carrier.run(running.stopped.clone()));
-        Ok(Self { queue: sender, counts })
+        Ok(Self { settings: target, lanes })
     }
 }
 
@@ -179,20 +165,7 @@ impl Events {
 
     /// What became of the messages.
     pub(crate) fn figures(&self) -> Vec<TargetFigures> {
-        let figures = |(name, target): (&String, &Target)| {
-            let counts = &target.counts;
-            let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            TargetFigures {
-                name: name.clone(),
-                taken: read(&counts.taken),
-                delivered: read(&counts.delivered),
-                lost: read(&counts.lost),
-                failures: read(&counts.failures),
-                waiting_bytes: read(&counts.waiting_bytes),
-                refused: read(&counts.refused),
-                refused_bytes: read(&counts.refused_bytes),
-            }
-        };
+        let figures = |(name, target): (&String, &Target)| target.lanes.figures(name);
         let unknown = self.unknown.lock();
         let strangers = unknown.iter().map(|(name, lost)| TargetFigures {
             name: name.clone(),
@@ -204,17 +177,14 @@ impl Events {
 }
 
 impl Outlet for Events {
-    fn knows(&self, target: &str) -> bool {
-        self.targets.contains_key(target)
+    fn admits(&self, target: &str, tenant: &str) -> bool {
+        self.targets.get(target).is_some_and(|target| target.settings.admits(tenant))
     }
 
-    fn offer(&self, name: &str, message: Bytes) {
-        let Some(target) = self.targets.get(name) else { return self.lose_unknown(name) };
-        match target.queue.try_send(message) {
-            Ok(()) => {
-                target.counts.taken.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(_) => target.counts.lose(1),
+    fn offer(&self, name: &str, owner: &str, message: Bytes) {
+        match self.targets.get(name) {
+            Some(target) => target.lanes.take(owner, message),
+            None => self.lose_unknown(name),
         }
     }
 }

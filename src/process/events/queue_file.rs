@@ -9,12 +9,17 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use crate::process::folder::make_folder;
+
 /// A file is renamed when it has so many bytes.
 const FILE_BYTES: u64 = 64 << 20;
+/// That of a tenant besides root.
+const TENANT_FILE_BYTES: u64 = 16 << 20;
 /// Files that are kept beside it.
 const KEPT: u32 = 9;
 
@@ -28,6 +33,18 @@ pub(super) struct QueueFile {
 impl QueueFile {
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, file_bytes: FILE_BYTES }
+    }
+
+    /// The file beside it for a tenant's messages: `events-TENANT.jsonl`.
+    pub(super) fn of_tenant(&self, tenant: &str) -> Self {
+        let mut name = self.path.file_stem().unwrap_or_default().to_owned();
+        name.push(format!("-{tenant}"));
+        if let Some(end) = self.path.extension() {
+            name.push(".");
+            name.push(end);
+        }
+        let file_bytes = self.file_bytes.min(TENANT_FILE_BYTES);
+        Self { path: self.path.with_file_name(name), file_bytes }
     }
 
     /// Adds messages, a line each.
@@ -50,9 +67,9 @@ impl QueueFile {
 
     fn open(&self) -> io::Result<File> {
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder)?;
+            make_folder(folder)?;
         }
-        OpenOptions::new().create(true).append(true).open(&self.path)
+        OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)
     }
 
     fn rotate(&self) -> io::Result<()> {
@@ -94,6 +111,25 @@ mod tests {
         assert_eq!(read(&file.numbered(1)), "message 10\n");
         assert_eq!(read(&file.numbered(9)), "message 02\n");
         assert!(!file.numbered(10).exists());
+    }
+
+    #[test]
+    fn what_a_tenant_writes_puts_no_file_of_others_aside() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("events.jsonl");
+        let file = QueueFile { path: path.clone(), file_bytes: 10 };
+        let read = |name: &str| fs::read_to_string(place.path().join(name)).unwrap();
+        file.append(&[Bytes::from_static(b"of root's")]).unwrap();
+        for _ in 0..20 {
+            file.of_tenant("one").append(&[Bytes::from_static(b"of a flood")]).unwrap();
+        }
+        file.of_tenant("two").append(&[Bytes::from_static(b"of two's")]).unwrap();
+        assert_eq!(read("events.jsonl"), "of root's\n");
+        assert_eq!(read("events-two.jsonl"), "of two's\n");
+        assert_eq!(read("events-one.jsonl.9"), "of a flood\n");
+        assert!(!place.path().join("events.jsonl.1").exists());
+        let plain = QueueFile::new(place.path().join("events")).of_tenant("one");
+        assert_eq!(plain.path, place.path().join("events-one"));
     }
 
     #[test]

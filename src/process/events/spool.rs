@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::Counts;
+use crate::process::folder::make_folder;
 
 /// A file is closed when it has so many bytes.
 const FILE_BYTES: u64 = 4 << 20;
@@ -66,7 +67,7 @@ pub(super) fn open(
     bytes_max: u64,
     counts: &Arc<Counts>,
 ) -> io::Result<(Tail, Head)> {
-    fs::create_dir_all(folder)?;
+    make_folder(folder)?;
     let numbers = numbers(folder)?;
     let first = numbers.first().copied().unwrap_or(1);
     let next = numbers.last().map_or(1, |last| last + 1);

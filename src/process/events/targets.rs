@@ -6,15 +6,21 @@
 //! webhook = "https://hooks.example/events"
 //! ca_file = "/etc/martlet/hooks-ca.pem"
 //! token_file = "/etc/martlet/hooks.token"
+//! tenants = ["research", "web"]
 //! [notifications.audit]
 //! queue_file = "/var/log/martlet/events.jsonl"
 //! ```
 //!
-//! `MARTLET_NOTIFICATIONS=hook=http://10.0.0.9:8080/events,audit=/var/log/martlet/events.jsonl`
+//! `MARTLET_NOTIFICATIONS=hook:*=http://10.0.0.9:8080/events,audit=/var/log/martlet/events.jsonl`
+//!
+//! A target takes events of root's buckets, and of those of the tenants that it names. `*` is every tenant;
+//! behind a colon in a text.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use martlet_proxy::ROOT;
 use serde::{Deserialize, Deserializer};
 
 use super::carrier::Destination;
@@ -38,7 +44,13 @@ pub(crate) struct TargetSettings {
     ca_file: Option<PathBuf>,
     /// A file with the token that a webhook is shown.
     token_file: Option<PathBuf>,
+    /// The tenants whose buckets may name it, besides root; `*` is all of them.
+    #[serde(default)]
+    tenants: Vec<String>,
 }
+
+/// Every tenant.
+const ALL_TENANTS: &str = "*";
 
 impl TargetSettings {
     fn of_text(text: &str) -> Self {
@@ -49,12 +61,17 @@ impl TargetSettings {
         }
     }
 
+    /// Returns true when the buckets of a tenant may name it.
+    pub(super) fn admits(&self, tenant: &str) -> bool {
+        tenant == ROOT || self.tenants.iter().any(|it| it == ALL_TENANTS || it == tenant)
+    }
+
     /// What delivers there.
     pub(super) fn destination(&self) -> Result<Destination, Failure> {
         match (&self.webhook, &self.queue_file) {
             (Some(url), None) => {
                 let (ca_file, token_file) = (self.ca_file.as_deref(), self.token_file.as_deref());
-                Webhook::new(url, ca_file, token_file).map(|it| Destination::Webhook(Box::new(it)))
+                Webhook::new(url, ca_file, token_file).map(|it| Destination::Webhook(Arc::new(it)))
             }
             (None, Some(path)) if self.ca_file.is_none() && self.token_file.is_none() => {
                 Ok(Destination::File(QueueFile::new(path.clone())))
@@ -85,7 +102,13 @@ pub(super) fn targets<'de, D: Deserializer<'de>>(
                 let (name, place) = item.split_once('=').ok_or_else(|| {
                     serde::de::Error::custom("write NAME=https://host/path or NAME=/path/to/file")
                 })?;
-                Ok((name.trim().to_owned(), TargetSettings::of_text(place.trim())))
+                let (name, is_for_all) = match name.trim().strip_suffix(":*") {
+                    Some(name) => (name, true),
+                    None => (name.trim(), false),
+                };
+                let tenants = is_for_all.then(|| ALL_TENANTS.to_owned()).into_iter().collect();
+                let target = TargetSettings { tenants, ..TargetSettings::of_text(place.trim()) };
+                Ok((name.to_owned(), target))
             };
             items.map(read).collect()
         }
@@ -138,6 +161,19 @@ mod tests {
         assert_eq!(table, text);
         assert_eq!(table.keys().collect::<Vec<_>>(), ["f", "hook"]);
         check(&table).unwrap();
+    }
+
+    #[test]
+    fn a_target_is_for_root_and_for_those_that_it_names() {
+        let file = "[notifications.some]\nqueue_file = '/f'\ntenants = ['red', 'blue']\n\
+                    [notifications.none]\nqueue_file = '/f'";
+        let table = told(file, None).unwrap();
+        let admits = |target: &str, tenant: &str| table[target].admits(tenant);
+        assert!(admits("some", "red") && admits("some", "blue") && admits("some", "root"));
+        assert!(!admits("some", "green") && admits("none", "root") && !admits("none", "red"));
+        let text = told("", Some("all:*=/f, none=/g")).unwrap();
+        assert!(text["all"].admits("red") && !text["none"].admits("red"));
+        check(&text).unwrap();
     }
 
     #[test]

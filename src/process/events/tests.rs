@@ -43,8 +43,12 @@ impl Running {
     }
 
     fn offer(&self, texts: &[&str]) {
+        self.offer_of("root", texts);
+    }
+
+    fn offer_of(&self, owner: &str, texts: &[&str]) {
         for text in texts {
-            self.events.offer("t", Bytes::copy_from_slice(text.as_bytes()));
+            self.events.offer("t", owner, Bytes::copy_from_slice(text.as_bytes()));
         }
     }
 }
@@ -65,7 +69,7 @@ async fn a_file_has_every_message_once_across_restarts() {
     let settings = format!("[t]\nqueue_file = '{}'", path.display());
     let read = || std::fs::read_to_string(&path).unwrap_or_default();
     let running = Running::start(&place.path().join("data"), &settings, 1 << 20);
-    assert!(running.events.knows("t") && !running.events.knows("u"));
+    assert!(running.events.admits("t", "root") && !running.events.admits("u", "root"));
     running.offer(&["1", "2"]);
     until(|| read() == "1\n2\n").await;
     running.offer(&["3"]);
@@ -144,11 +148,65 @@ async fn what_nobody_takes_is_kept_up_to_the_room_there_is() {
 }
 
 #[tokio::test]
+async fn a_tenant_that_floods_a_target_drives_out_its_own_messages_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let port = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let settings = format!("[t]\nwebhook = 'http://{port}/hook'\ntenants = ['*']");
+    let start = || Running::start(place.path(), &settings, 100);
+    let running = start();
+    for _ in 0..20 {
+        running.offer_of("a", &["0123456789"]);
+    }
+    until(|| running.events.figures()[0].lost == 15).await;
+    running.offer_of("b", &["a message of b"]);
+    running.offer_of("root", &["one of root's"]);
+    until(|| running.events.figures()[0].waiting_bytes == 100 + 24 + 23).await;
+    assert_eq!(running.events.figures()[0].lost, 15);
+    running.stop().await;
+    let listener = TcpListener::bind(port).await.unwrap();
+    let running = start();
+    let bodies = tokio::time::timeout(PATIENCE, answer(listener, &[200; 7])).await.unwrap();
+    let count = |text: &str| bodies.iter().filter(|body| *body == text).count();
+    let counts = [count("0123456789"), count("a message of b"), count("one of root's")];
+    assert_eq!(counts, [5, 1, 1]);
+    until(|| running.events.figures()[0].waiting_bytes == 0).await;
+    running.stop().await;
+    let tenants = place.path().join(FOLDER).join("t/tenants");
+    assert!(tenants.join("a").exists());
+    start().stop().await;
+    assert!(!tenants.join("a").exists(), "what is empty makes place");
+}
+
+#[tokio::test]
+async fn tenants_beyond_a_bound_share_a_lane() {
+    let place = tempfile::tempdir().unwrap();
+    let file = |name: &str| place.path().join(name);
+    let settings = format!("[t]\nqueue_file = '{}'\ntenants = ['*']", file("q").display());
+    let running = Running::start(&file("data"), &settings, 1 << 20);
+    let bound = lanes::TENANTS_MAX;
+    for at in 0..bound + 3 {
+        running.offer_of(&format!("tenant{at}"), &[&at.to_string()]);
+    }
+    running.offer(&["root's"]);
+    until(|| running.events.figures()[0].delivered == bound as u64 + 4).await;
+    let read = |name: &str| std::fs::read_to_string(file(name)).unwrap();
+    assert_eq!((read("q"), read("q-tenant0")), ("root's\n".to_owned(), "0\n".to_owned()));
+    let others: Vec<String> = (bound..bound + 3).map(|at| format!("{at}\n")).collect();
+    assert_eq!(read("q-others"), others.concat());
+    let tenants = std::fs::read_dir(file("data").join(FOLDER).join("t/tenants")).unwrap();
+    assert_eq!(tenants.count(), bound);
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_target_that_is_not_known_is_told_of_as_losing() {
     let place = tempfile::tempdir().unwrap();
     let running = Running::start(place.path(), "", 1 << 20);
     running.offer(&["1", "2"]);
-    running.events.offer("u", Bytes::from_static(b"3"));
+    running.events.offer("u", "root", Bytes::from_static(b"3"));
     let lost: Vec<_> = running.events.figures().into_iter().map(|it| (it.name, it.lost)).collect();
     assert_eq!(lost, [("t".to_owned(), 2), ("u".to_owned(), 1)]);
     running.stop().await;

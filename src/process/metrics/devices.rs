@@ -85,9 +85,10 @@ const DEVICE_FIGURES: [Figure<DeviceMetrics>; 26] = [
     }),
 ];
 
-const WORKER_FIGURES: [Figure<WorkerStatus>; 16] = [
+const WORKER_FIGURES: [Figure<WorkerStatus>; 17] = [
     Figure("worker_steps", "Steps taken", Rises, |worker| worker.steps),
     Figure("worker_failures", "Steps that failed", Rises, |worker| worker.failures),
+    Figure("worker_panics", "Times it panicked and was made anew", Rises, |worker| worker.panics),
     Figure("worker_yields", "Times it stepped back for clients", Rises, |worker| worker.yields),
     Figure("worker_items", "Things looked at", Rises, |worker| worker.totals.items),
     Figure("worker_done", "Things brought to their end", Rises, |worker| worker.totals.done),

@@ -1,0 +1,91 @@
+//! A stream that is read in sips until its client has shown a key.
+//!
+//! hyper's buffer grows with what a read brings. A client without a key could have every connection hold a
+//! buffer of full length by sending much at once. What is read in sips never lets the buffer grow.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use martlet_s3compat::Proven;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Less than what makes hyper's buffer grow.
+const SIP_BYTES: usize = 4096;
+
+/// A stream with a mark that says how much of it may be read at a time.
+pub(super) struct Sips<S> {
+    stream: S,
+    proven: Proven,
+}
+
+impl<S> Sips<S> {
+    pub(super) fn new(stream: S, proven: Proven) -> Self {
+        Self { stream, proven }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Sips<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.proven.is_set() || buffer.remaining() < SIP_BYTES {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let mut memory = [0; SIP_BYTES];
+        let mut sip = ReadBuf::new(&mut memory);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut sip))?;
+        buffer.put_slice(sip.filled());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Sips<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_streams_of_clients_with_a_key_are_read_in_long_draughts() {
+        let sent = [7; 3 * SIP_BYTES];
+        let proven = Proven::default();
+        let mut sips = Sips::new(&sent[..], proven.clone());
+        let mut buffer = [0; 3 * SIP_BYTES];
+        assert_eq!(sips.read(&mut buffer).await.unwrap(), SIP_BYTES);
+        proven.set();
+        assert_eq!(sips.read(&mut buffer).await.unwrap(), 2 * SIP_BYTES);
+    }
+}
