@@ -39,7 +39,7 @@ def until(is_so):
 
 def client_of(endpoint, key, **config):
     """A client with the credentials that `admin key create` printed. It asks once."""
-    settings = {"retries": {"total_max_attempts": 1, "mode": "standard"},
+    settings = {"signature_version": "s3v4", "retries": {"total_max_attempts": 1, "mode": "standard"},
                 "s3": {"addressing_style": "path"}, "max_pool_connections": 64}
     return boto3.client(
         "s3", endpoint_url=endpoint, region_name=harness.REGION,

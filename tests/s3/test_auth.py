@@ -3,11 +3,13 @@
 import time
 
 import pytest
+import urllib3
 
+from conftest import client_for
 from harness import server as harness
 from harness import sigv4, wire
 from harness.sigv4 import Signer, stamp
-from helpers import absent, assert_refused, get
+from helpers import absent, assert_refused, get, refused
 
 MINUTE = 60
 
@@ -30,6 +32,27 @@ def test_nobody_is_let_in_unsigned(server, s3, bucket, key):
 def test_a_wrong_secret_or_key(server, key):
     assert_refused(wire.request(server, "GET", key, signer=Signer(secret="wrong")), 403, "SignatureDoesNotMatch")
     assert_refused(wire.request(server, "GET", key, signer=Signer(access="NOBODY")), 403, "InvalidAccessKeyId")
+
+
+UNSUPPORTED = b"The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
+
+
+def test_version_2_is_refused_unless_it_is_turned_on(server, s3, bucket, key):
+    old = client_for(server, signature_version="s3")
+    with refused("InvalidRequest", 400):
+        old.get_object(Bucket=bucket, Key="k")
+    link = old.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})
+    assert "AWSAccessKeyId=" in link
+    reply = wire.plain(server, "GET", link.removeprefix(server.endpoint))
+    assert_refused(reply, 400, "InvalidRequest")
+    assert UNSUPPORTED in reply.body
+    form = old.generate_presigned_post(bucket, "posted")
+    assert "AWSAccessKeyId" in form["fields"]
+    body, content_type = urllib3.encode_multipart_formdata([*form["fields"].items(), ("file", ("n", b"x"))])
+    reply = wire.plain(server, "POST", f"/{bucket}", {"content-type": content_type}, body)
+    assert_refused(reply, 400, "InvalidRequest")
+    assert UNSUPPORTED in reply.body
+    absent(s3, bucket, "posted")
 
 
 def test_a_wrong_region_or_service(server, key):

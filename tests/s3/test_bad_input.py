@@ -2,11 +2,14 @@
 
 import base64
 import hashlib
+import json
 import os
+from xml.etree import ElementTree
 
 import pytest
 
 from harness import wire
+from harness.sigv4 import sha256
 from helpers import absent, assert_refused, get, refused
 
 MIB = 1 << 20
@@ -212,9 +215,22 @@ def test_methods_that_a_resource_does_not_have(server, bucket):
         assert_refused(wire.request(server, method, target), 405, "MethodNotAllowed")
 
 
-def test_aws_chunked_is_no_encoding(s3, bucket):
-    for said, kept in (("aws-chunked", None), ("gzip, aws-chunked", "gzip"),
-                       ("aws-chunked, deflate, gzip", "deflate, gzip")):
-        s3.put_object(Bucket=bucket, Key="k", Body=b"x", ContentEncoding=said)
+def test_aws_chunked_is_kept_of_a_body_that_is_not_chunked(server, s3, bucket):
+    for said in ("aws-chunked", "gzip, aws-chunked", "aws-chunked, deflate, gzip"):
+        reply = wire.request(server, "PUT", f"/{bucket}/k", {"content-encoding": said}, b"x", payload=sha256(b"x"))
+        assert reply.status == 200, reply
         response = s3.get_object(Bucket=bucket, Key="k")
-        assert response.get("ContentEncoding") == kept, said
+        assert (response["Body"].read(), response["ContentEncoding"]) == (b"x", said)
+
+
+@pytest.mark.parametrize("target", ["?max-keys=%1B%5B2J", "?max-keys=%00%07", "?encoding-type=%08", "?list-type=2&max-keys=%7F"])
+def test_errors_are_xml_whatever_they_quote(server, bucket, target):
+    reply = wire.request(server, "GET", f"/{bucket}{target}")
+    assert reply.status == 400
+    ElementTree.fromstring(reply.body)
+    assert not set(reply.body) & (set(range(32)) - set(b"\t\r\n")), reply.body
+    policy = json.dumps({"Version": "\0\x1b", "Statement": []}).encode()
+    for document in (policy, policy.replace(b"Version", b"\\u0000Field")):
+        reply = wire.request(server, "PUT", f"/{bucket}?policy", body=document)
+        assert_refused(reply, 400, "MalformedPolicy")
+        ElementTree.fromstring(reply.body)

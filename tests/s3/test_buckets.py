@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers import refused, status
+from helpers import assert_refused, refused, status
 from harness import sigv4, wire
 
 
@@ -134,3 +134,10 @@ def test_every_reply_says_who_answered(server, s3, bucket):
     for element in (b"<RequestId>", b"<HostId>", b"<Resource>"):
         assert element in reply.body, reply.body
     assert reply.headers["x-amz-request-id"].encode() in reply.body
+
+
+@pytest.mark.parametrize("name", [
+    "xn--abc", "sthree-abc", "sthree-configurator", "amzn-s3-demo-abc", "abc-s3alias", "abc--ol-s3", "abc.mrap",
+    "abc--x-s3", "abc--table-s3"])
+def test_names_that_s3_keeps_for_other_things(server, name):
+    assert_refused(wire.request(server, "PUT", f"/{name}"), 400, "InvalidBucketName")

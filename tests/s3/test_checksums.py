@@ -7,7 +7,7 @@ import os
 import pytest
 
 from harness import wire
-from harness.checksums import ALGORITHMS, checksum
+from harness.checksums import ALGORITHMS, HASHES, checksum
 from harness.sigv4 import sha256
 from helpers import absent, assert_refused, get, refused
 
@@ -72,7 +72,7 @@ def test_content_sha256(server, s3, bucket):
     assert wire.request(server, "PUT", target, body=b"data", payload=sha256(b"data")).status == 200
 
 
-@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "crc64nvme"])
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("crc64nvme", "md5")])
 def test_boto3_sends_trailers(s3, bucket, algorithm):
     data = os.urandom(300_000)
     put = s3.put_object(Bucket=bucket, Key="k", Body=data, ChecksumAlgorithm=algorithm.upper())
@@ -82,11 +82,34 @@ def test_boto3_sends_trailers(s3, bucket, algorithm):
     assert response["Body"].read() == data
 
 
-def test_a_copy_keeps_its_checksum(s3, bucket):
-    s3.put_object(Bucket=bucket, Key="a", Body=b"data", ChecksumSHA256=checksum("sha256", b"data"))
-    s3.copy_object(Bucket=bucket, Key="b", CopySource={"Bucket": bucket, "Key": "a"})
+@pytest.mark.parametrize("algorithm", ["sha256", *HASHES[2:]])
+def test_a_copy_keeps_its_checksum(s3, bucket, algorithm):
+    name, value = f"Checksum{algorithm.upper()}", checksum(algorithm, b"data")
+    s3.put_object(Bucket=bucket, Key="a", Body=b"data", **{name: value})
+    copied = s3.copy_object(Bucket=bucket, Key="b", CopySource={"Bucket": bucket, "Key": "a"})
+    assert copied["CopyObjectResult"][name] == value
     head = s3.head_object(Bucket=bucket, Key="b", ChecksumMode="ENABLED")
-    assert head["ChecksumSHA256"] == checksum("sha256", b"data")
+    assert head[name] == value
+    found = s3.get_object_attributes(Bucket=bucket, Key="b", ObjectAttributes=["Checksum"])["Checksum"]
+    assert found == {name: value, "ChecksumType": "FULL_OBJECT"}
+
+
+@pytest.mark.parametrize("algorithm", HASHES)
+def test_a_hash_of_parts_covers_no_whole(server, bucket, algorithm):
+    begin = {"x-amz-checksum-algorithm": algorithm.upper(), "x-amz-checksum-type": "FULL_OBJECT"}
+    reply = wire.request(server, "POST", f"/{bucket}/k?uploads", begin)
+    assert_refused(reply, 400, "InvalidRequest")
+    said = f"The FULL_OBJECT checksum type cannot be used with the {algorithm} checksum algorithm."
+    assert f"<Message>{said}</Message>".encode() in reply.body
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_document_is_compared_with_its_checksum(server, s3, bucket, algorithm):
+    body = b"<Tagging><TagSet><Tag><Key>k</Key><Value>v</Value></Tag></TagSet></Tagging>"
+    put = lambda of: wire.request(server, "PUT", f"/{bucket}?tagging",
+                                  {f"x-amz-checksum-{algorithm}": checksum(algorithm, of)}, body)
+    assert_refused(put(b"other"), 400, "BadDigest")
+    assert put(body).status == 204
 
 
 def test_a_part_is_checked(s3, bucket):
@@ -98,7 +121,7 @@ def test_a_part_is_checked(s3, bucket):
     assert len(s3.list_parts(Bucket=bucket, Key="k", UploadId=upload)["Parts"]) == 1
 
 
-@pytest.mark.parametrize("algorithm", ["crc32", "crc32c", "sha1", "sha256"])
+@pytest.mark.parametrize("algorithm", ["crc32", "crc32c", *HASHES])
 def test_the_checksum_of_an_upload_covers_those_of_its_parts(s3, bucket, algorithm):
     name = f"Checksum{algorithm.upper()}"
     where = {"Bucket": bucket, "Key": "k"}
@@ -107,7 +130,9 @@ def test_the_checksum_of_an_upload_covers_those_of_its_parts(s3, bucket, algorit
     where["UploadId"] = begun["UploadId"]
     bodies, parts = [os.urandom(5 << 20), b"tail"], []
     for number, body in enumerate(bodies, 1):
-        part = s3.upload_part(**where, PartNumber=number, Body=body, ChecksumAlgorithm=algorithm.upper())
+        # The client computes no MD5 of its own.
+        how = {name: checksum(algorithm, body)} if algorithm == "md5" else {"ChecksumAlgorithm": algorithm.upper()}
+        part = s3.upload_part(**where, PartNumber=number, Body=body, **how)
         assert part[name] == checksum(algorithm, body)
         parts.append({"PartNumber": number, "ETag": part["ETag"], name: part[name]})
     wrong = [{**parts[0], name: parts[1][name]}, parts[1]]
@@ -147,7 +172,11 @@ def test_delete_many_checks_its_digest(server, s3, bucket):
     wrong = {"x-amz-checksum-crc32": checksum("crc32", b"other")}
     assert_refused(wire.request(server, "POST", f"/{bucket}?delete", wrong, body), 400, "BadDigest")
     assert get(s3, bucket, "k") == b"x"
-    assert wire.request(server, "POST", f"/{bucket}?delete", body=body).status == 200
+    # Without one, nothing says that the list is as it was sent.
+    assert_refused(wire.request(server, "POST", f"/{bucket}?delete", body=body), 400, "InvalidRequest")
+    assert get(s3, bucket, "k") == b"x"
+    right = {"x-amz-checksum-crc32": checksum("crc32", body)}
+    assert wire.request(server, "POST", f"/{bucket}?delete", right, body).status == 200
     absent(s3, bucket, "k")
 
 

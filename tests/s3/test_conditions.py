@@ -1,11 +1,14 @@
 """Conditional reads and writes: never ignored, and exact among racers."""
 
+import base64
 import concurrent.futures
 import datetime
+import hashlib
 
 import pytest
 
-from helpers import absent, get, refused, status
+from harness import wire
+from helpers import absent, assert_refused, get, refused, status
 
 HOUR = datetime.timedelta(hours=1)
 
@@ -157,3 +160,45 @@ def test_uploads_race_to_create_and_one_wins(s3, bucket):
     outcomes = race(20, complete)
     assert outcomes.count(200) == 1, outcomes
     assert get(s3, bucket, "k") == b"%d" % outcomes.index(200)
+
+
+UNREADABLE = ["", " ", "*, *", '*,"x"', '"x", *', '""', '"x', ",", '"a",']
+
+
+@pytest.mark.parametrize("name", ["if-match", "if-none-match"])
+@pytest.mark.parametrize("value", UNREADABLE)
+def test_a_condition_that_can_not_be_read_stops_a_write(server, s3, bucket, made, name, value):
+    target = f"/{bucket}/k"
+    assert_refused(wire.request(server, "PUT", target, {name: value}, b"lost"), 400, "InvalidArgument")
+    assert_refused(wire.request(server, "DELETE", target, {name: value}), 400, "InvalidArgument")
+    copy = {name: value, "x-amz-copy-source": target, "x-amz-metadata-directive": "REPLACE"}
+    assert_refused(wire.request(server, "PUT", f"/{bucket}/copy", copy), 400, "InvalidArgument")
+    complete = upload(s3, bucket, "k", b"lost")
+    etag = complete["MultipartUpload"]["Parts"][0]["ETag"]
+    body = (f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
+            "</CompleteMultipartUpload>").encode()
+    reply = wire.request(server, "POST", f"{target}?uploadId={complete['UploadId']}", {name: value}, body)
+    assert_refused(reply, 400, "InvalidArgument")
+    assert get(s3, bucket, "k") == b"first"
+    absent(s3, bucket, "copy")
+
+
+@pytest.mark.parametrize("name", ["if-match", "if-modified-since", "if-none-match", "if-unmodified-since"])
+def test_so_does_one_of_a_source(server, s3, bucket, made, name):
+    copy = {f"x-amz-copy-source-{name}": "", "x-amz-copy-source": f"/{bucket}/k"}
+    assert_refused(wire.request(server, "PUT", f"/{bucket}/copy", copy), 400, "InvalidArgument")
+    absent(s3, bucket, "copy")
+
+
+@pytest.mark.parametrize("value", ["", "5x", "5 5", "1,000", "1e3", "5.0", "+5", "x"])
+def test_a_size_that_is_no_number_deletes_nothing(server, s3, bucket, made, value):
+    reply = wire.request(server, "DELETE", f"/{bucket}/k", {"x-amz-if-match-size": value})
+    assert_refused(reply, 400, "InvalidArgument")
+    assert get(s3, bucket, "k") == b"first"
+    reply = wire.request(server, "DELETE", f"/{bucket}/k", {"x-amz-if-match-last-modified-time": ""})
+    assert_refused(reply, 400, "InvalidArgument")
+    body = (f"<Delete><Object><Key>k</Key><Size>{value}</Size></Object></Delete>").encode()
+    digest = base64.b64encode(hashlib.md5(body).digest()).decode()
+    reply = wire.request(server, "POST", f"/{bucket}?delete", {"content-md5": digest}, body)
+    assert_refused(reply, 400, "MalformedXML")
+    assert get(s3, bucket, "k") == b"first"

@@ -11,6 +11,7 @@ from conftest import client_for, running_server
 from harness import wire
 from helpers import assert_refused, get, header, md5, refused, status
 from test_post import policy_of, post, signed_v2, usual
+from with_version_2 import s3, server  # noqa: F401
 
 MIB = 1 << 20
 CHUNK = 64 * 1024
@@ -237,11 +238,11 @@ def test_the_end_of_an_upload_with_checksums_needs_its_key(s3, server, bucket):
 def test_a_part_that_there_is_not(s3, bucket):
     for how in (theirs(1), OURS, NOTHING):
         s3.put_object(Bucket=bucket, Key="k", Body=b"body", **how)
-        with refused("InvalidPart", 400):
+        with refused("InvalidPartNumber", 416):
             s3.get_object(Bucket=bucket, Key="k", PartNumber=2, **to_read(how))
         assert get(s3, bucket, "k", PartNumber=1, **to_read(how)) == b"body"
         # Nobody has it, with any key or none.
-        with refused("InvalidPart", 400):
+        with refused("InvalidPartNumber", 416):
             s3.get_object(Bucket=bucket, Key="k", PartNumber=2)
 
 

@@ -3,8 +3,10 @@
 import http.client
 import json
 import re
+import shlex
 import ssl
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import pytest
@@ -12,6 +14,7 @@ import trustme
 from botocore.exceptions import ClientError
 
 from conftest import client_for, running_server
+from harness import wire
 from helpers import code_of, until
 
 FIELDS = ["owner", "bucket", "time", "ip", "requester", "request_id", "operation", "key", "uri",
@@ -113,7 +116,7 @@ def test_the_target_has_to_take_logs(client, source, target):
     arn = f"arn:aws:s3:::{source}"
     for changes in [
         {"Principal": {"AWS": "*"}},
-        {"Principal": {"Service": "logging.s3.amazonaws.comkaboom"}},
+        {"Principal": {"Service": "cloudtrail.amazonaws.com"}},
         {"Action": ["s3:GetObject"]},
         {"Resource": f"arn:aws:s3:::{target}/kaboom"},
         {"Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:s3:::kaboom"}}},
@@ -337,3 +340,25 @@ def test_the_servers_own_log_has_every_request_and_may_be_renamed(client, logged
     [line] = until(lambda: lines(log_file, operation="REST.GET.SERVICE"))
     assert line["bucket"] == "-"
     assert lines(aside, bucket=source)
+
+
+def fields_of(line):
+    """How many fields a line has: what begins with a quote or a bracket ends with one."""
+    return len(re.findall(r'(?:\[[^\]]*\]|"[^"]*"|[^ ]+)(?= |$)', line))
+
+
+@pytest.mark.parametrize("text", [" ", "a b", '"', 'a"b c', "[x] y", "[x]y z", "'a b'", "\\", '\\" x', "it's", "`", "(a b)"])
+def test_a_line_has_its_fields_whatever_is_asked_for(logged, log_file, client, source, text):
+    client.put_object(Bucket=source, Key=text, Body=b"1")
+    path = urllib.parse.quote(text, safe="")
+    headers = {"host": logged.host, "referer": text.strip() or "-", "user-agent": text.strip() or "-"}
+    wire.request(logged, "GET", f"/{source}/{path}?versionId=null&partNumber={path}", headers)
+    wire.request(logged, "GET", f"/{source}?prefix={path}", headers)
+
+    def ready():
+        lines = [line for line in log_file.read_text().splitlines() if f" {source} " in line]
+        return len(lines) >= 4 and lines
+
+    for line in until(ready):
+        assert fields_of(line) == len(FIELDS), line
+        assert len(shlex.split(line.replace("[", '"').replace("]", '"'))) == len(FIELDS), line

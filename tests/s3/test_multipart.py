@@ -161,6 +161,19 @@ def test_a_retried_complete_gives_the_same_answer(s3, bucket, upload):
     assert get(s3, bucket, "k") == b"once"
 
 
+def test_a_complete_of_other_parts_is_no_retry(s3, bucket, upload):
+    for number, body in ((1, b"a" * (5 * MIB)), (2, b"b"), (3, b"c")):
+        upload.part(number, body)
+    done = upload.complete([1, 2], IfNoneMatch="*")
+    for others in ([1, 3], [1], [1, 2, 3], [4]):
+        with refused("NoSuchUpload", 404):
+            upload.complete(others)
+    # What is sent again met its condition when it was carried out.
+    for how in ({}, {"IfNoneMatch": "*"}):
+        assert upload.complete([1, 2], **how)["ETag"] == done["ETag"]
+    assert get(s3, bucket, "k") == b"a" * (5 * MIB) + b"b"
+
+
 def test_a_retried_complete_does_not_undo_what_came_after(s3, bucket, upload):
     upload.part(1, b"old")
     upload.complete()
@@ -241,7 +254,7 @@ def test_reads_by_part(s3, bucket, upload):
         assert response["PartsCount"] == 3 and status(response) == 206
         head = s3.head_object(Bucket=bucket, Key="k", PartNumber=number)
         assert (head["ContentLength"], head["PartsCount"]) == (len(data), 3)
-    with refused("InvalidPart", 400):
+    with refused("InvalidPartNumber", 416):
         s3.get_object(Bucket=bucket, Key="k", PartNumber=4)
     with refused("InvalidRequest", 400):
         s3.get_object(Bucket=bucket, Key="k", PartNumber=1, Range="bytes=0-1")
@@ -250,7 +263,7 @@ def test_reads_by_part(s3, bucket, upload):
 def test_a_whole_object_is_its_own_first_part(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"whole")
     assert get(s3, bucket, "k", PartNumber=1) == b"whole"
-    with refused("InvalidPart", 400):
+    with refused("InvalidPartNumber", 416):
         s3.get_object(Bucket=bucket, Key="k", PartNumber=2)
 
 

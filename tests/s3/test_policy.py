@@ -188,3 +188,18 @@ def test_whoever_may_list_a_prefix_is_told_of_keys_below_it_alone(s3, anyone, bu
     with refused("NoSuchKey", 404):
         anyone.get_object(Bucket=bucket, Key="public/none")
     denied(anyone.head_object, Bucket=bucket, Key="private/none")
+
+
+def test_services_are_those_that_there_are(s3, bucket):
+    for service in ("logging.s3.amazonaws.com", "cloudtrail.amazonaws.com", "logs.eu-west-1.amazonaws.com"):
+        put_policy(s3, bucket, {**statement(bucket, "s3:PutObject"), "Principal": {"Service": service}})
+    for service in ("no-such-service.amazonaws.com", "logging.s3.amazonaws.comx", "amazonaws.com", "sns"):
+        with refused("MalformedPolicy", 400):
+            put_policy(s3, bucket, {**statement(bucket, "s3:PutObject"), "Principal": {"Service": service}})
+
+
+def test_a_canonical_user_is_somebody(s3, bucket):
+    root = s3.list_buckets()["Owner"]["ID"]
+    put_policy(s3, bucket, {**statement(bucket, "s3:GetObject"), "Principal": {"CanonicalUser": root}})
+    with refused("MalformedPolicy", 400):
+        put_policy(s3, bucket, {**statement(bucket, "s3:GetObject"), "Principal": {"CanonicalUser": "f" * 64}})

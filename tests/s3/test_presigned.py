@@ -126,3 +126,17 @@ def test_a_doubled_parameter(server, key, doubled):
 def test_a_signature_of_the_wrong_secret(server, key):
     url = Signer(secret="wrong").presign("GET", key, server.host)
     assert_refused(wire.plain(server, "GET", url), 403, "SignatureDoesNotMatch")
+
+
+def test_headers_of_this_store_must_be_signed(server, s3, bucket, key):
+    url = Signer().presign("GET", key, server.host)
+    for name, value in (("x-martlet-consistency", "strict"), ("x-martlet-read-after", "x")):
+        assert_refused(wire.plain(server, "GET", url, {name: value}), 403, "AccessDenied")
+        unsigned = wire.request(server, "GET", key, {name: value}, unsigned={name})
+        assert_refused(unsigned, 403, "AccessDenied")
+    url = Signer().presign("PUT", "/a-bucket-of-another-policy", server.host)
+    reply = wire.plain(server, "PUT", url, {"x-martlet-storage-policy": "ec"})
+    assert_refused(reply, 403, "AccessDenied")
+    assert wire.request(server, "GET", key, {"x-martlet-consistency": "quorum"}).status == 200
+    url = Signer().presign("GET", key, server.host, headers={"x-martlet-consistency": "quorum"})
+    assert wire.plain(server, "GET", url, {"x-martlet-consistency": "quorum"}).status == 200

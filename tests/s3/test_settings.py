@@ -1,5 +1,8 @@
 """What is set about a bucket: tags, public access block, ownership, access control lists."""
 
+import base64
+import hashlib
+
 import pytest
 
 from harness import wire
@@ -141,3 +144,83 @@ def test_a_new_bucket_has_nothing_of_its_namesake(s3):
     with refused("NoSuchTagSet", 404):
         tags(s3, "blank")
     s3.delete_bucket(Bucket="blank")
+
+
+RULE = "<ID>r</ID><Filter/><Status>Enabled</Status>"
+
+
+def put_document(server, bucket, query, document):
+    body = document.encode()
+    digest = base64.b64encode(hashlib.md5(body).digest()).decode()
+    return wire.request(server, "PUT", f"/{bucket}?{query}", {"content-md5": digest}, body)
+
+
+def lifecycle(rule):
+    return f"<LifecycleConfiguration><Rule>{RULE}{rule}</Rule></LifecycleConfiguration>"
+
+
+@pytest.mark.parametrize("number", ["1,000", "1e3", "1 day", "3000.9", "1x", "", " 1", "0x10", "--1", "1-1"])
+def test_a_number_is_one_to_its_end(server, s3, bucket, number):
+    for rule in ("<Expiration><Days>{}</Days></Expiration>",
+                 "<NoncurrentVersionExpiration><NoncurrentDays>{}</NoncurrentDays></NoncurrentVersionExpiration>",
+                 "<NoncurrentVersionExpiration><NoncurrentDays>9</NoncurrentDays>"
+                 "<NewerNoncurrentVersions>{}</NewerNoncurrentVersions></NoncurrentVersionExpiration>",
+                 "<AbortIncompleteMultipartUpload><DaysAfterInitiation>{}</DaysAfterInitiation>"
+                 "</AbortIncompleteMultipartUpload>"):
+        reply = put_document(server, bucket, "lifecycle", lifecycle(rule.format(number)))
+        assert_refused(reply, 400, "MalformedXML")
+    sized = f"<Filter><ObjectSizeGreaterThan>{number}</ObjectSizeGreaterThan></Filter>"
+    rule = lifecycle("<Expiration><Days>9</Days></Expiration>").replace("<Filter/>", sized)
+    assert_refused(put_document(server, bucket, "lifecycle", rule), 400, "MalformedXML")
+    with refused("NoSuchLifecycleConfiguration", 404):
+        s3.get_bucket_lifecycle_configuration(Bucket=bucket)
+    cors = ("<CORSConfiguration><CORSRule><AllowedMethod>GET</AllowedMethod><AllowedOrigin>*</AllowedOrigin>"
+            f"<MaxAgeSeconds>{number}</MaxAgeSeconds></CORSRule></CORSConfiguration>")
+    assert_refused(put_document(server, bucket, "cors", cors), 400, "MalformedXML")
+    complete = (f"<CompleteMultipartUpload><Part><PartNumber>{number}</PartNumber><ETag>x</ETag></Part>"
+                "</CompleteMultipartUpload>").encode()
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+    reply = wire.request(server, "POST", f"/{bucket}/k?uploadId={upload}", body=complete)
+    assert_refused(reply, 400, "MalformedXML")
+    reply = wire.request(
+        server, "POST", f"/{bucket}/k?uploadId={upload}", {"x-amz-mp-object-size": "10485763x"}, complete)
+    assert_refused(reply, 400, "InvalidRequest")
+
+
+def test_the_time_that_objects_are_locked_for_is_a_number(server, s3):
+    s3.create_bucket(Bucket="locked-by-numbers", ObjectLockEnabledForBucket=True)
+    for days in ("1x", "1,000", "1.5", "ten", ""):
+        document = ("<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>"
+                    f"<DefaultRetention><Mode>GOVERNANCE</Mode><Days>{days}</Days></DefaultRetention></Rule>"
+                    "</ObjectLockConfiguration>")
+        reply = put_document(server, "locked-by-numbers", "object-lock", document)
+        assert_refused(reply, 400, "MalformedXML")
+    s3.delete_bucket(Bucket="locked-by-numbers")
+
+
+@pytest.mark.parametrize(("query", "document"), [
+    ("publicAccessBlock", "<PublicAccessBlockConfiguration><BlockPublicAcl>true</BlockPublicAcl>"
+                          "</PublicAccessBlockConfiguration>"),
+    ("object-lock", "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rul/>"
+                    "</ObjectLockConfiguration>"),
+    ("versioning", "<VersioningConfiguration><Statu>Enabled</Statu></VersioningConfiguration>"),
+    ("versioning", "<VersioningConfiguration>Enabled</VersioningConfiguration>"),
+    ("tagging", "<Tagging><TagSet/><Tagset/></Tagging>"),
+    ("cors", "<CORSConfiguration><CORSRules/></CORSConfiguration>"),
+    ("ownershipControls", "<OwnershipControls><Rules/></OwnershipControls>"),
+    ("encryption", "<ServerSideEncryptionConfiguration><Rules/></ServerSideEncryptionConfiguration>"),
+    ("logging", "<BucketLoggingStatus><LoggingEnable/></BucketLoggingStatus>"),
+    ("notification", "<NotificationConfiguration><Topic/></NotificationConfiguration>"),
+    ("lifecycle", "<LifecycleConfiguration><Rules/></LifecycleConfiguration>"),
+    ("acl", "<AccessControlPolicy><Grants/></AccessControlPolicy>"),
+    ("tagging", "<Tagging><TagSet><Tag><Key>a</Key><Value>\0</Value></Tag></TagSet></Tagging>"),
+])
+def test_a_document_holds_nothing_that_is_not_in_its_schema(server, bucket, query, document):
+    assert_refused(put_document(server, bucket, query, document), 400, "MalformedXML")
+
+
+def test_a_misspelt_location_makes_no_bucket(server, s3):
+    document = b"<CreateBucketConfiguration><Location_Constraint/></CreateBucketConfiguration>"
+    assert_refused(wire.request(server, "PUT", "/misspelt-location", body=document), 400, "MalformedXML")
+    with refused(("NoSuchBucket", "404"), 404):
+        s3.head_bucket(Bucket="misspelt-location")

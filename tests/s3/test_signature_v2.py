@@ -1,4 +1,4 @@
-"""Signature Version 2 in the Authorization header, as old clients send it."""
+"""Signature Version 2 as old clients send it, in a server where it is turned on."""
 
 import base64
 import email.utils
@@ -7,6 +7,7 @@ import hmac
 import json
 import time
 import urllib.parse
+import urllib.request
 
 import pytest
 
@@ -14,7 +15,10 @@ from conftest import client_for
 from harness import server as harness
 from harness import wire
 from helpers import absent, assert_refused, client_of, get, refused
+from test_sts import Tenant as StsTenant
+from test_sts import begin, client, policy
 from test_tenants import Tenant
+from with_version_2 import s3, server  # noqa: F401
 
 MIB = 1 << 20
 
@@ -167,3 +171,26 @@ def test_a_link_is_good_for_what_it_was_made_for_alone(server, s3, bucket):
     for method, asked, added in [("PUT", target, "acl"), ("GET", f"/{bucket}", "policy"), ("DELETE", target, "tagging")]:
         assert_refused(wire.plain(server, method, f"{link(method, asked)}&{added}"), 403, "SignatureDoesNotMatch")
     assert get(s3, bucket, "k") == b"y"
+
+
+def test_a_link_is_good_for_one_request(server, s3, bucket):
+    """Values are signed decoded: another request may have the same text to sign."""
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    target, expires = f"/{bucket}/k", str(int(time.time()) + 300)
+    text = f"GET\n\n\n{expires}\n{target}?response-content-language=de&response-content-type=a/b"
+    signature = base64.b64encode(hmac.new(harness.SECRET_KEY.encode(), text.encode(), hashlib.sha1).digest()).decode()
+    signed = f"AWSAccessKeyId={harness.ACCESS_KEY}&Expires={expires}&Signature={urllib.parse.quote(signature, safe='')}"
+    asked = f"{target}?response-content-language=de&response-content-type=a/b&{signed}"
+    assert wire.plain(server, "GET", asked).body == b"x"
+    other = f"{target}?response-content-language=de%26response-content-type%3Da/b&{signed}"
+    assert_refused(wire.plain(server, "GET", other), 403, "SignatureDoesNotMatch")
+
+
+def test_sessions_sign_links(server, tmp_path):
+    red = StsTenant(server, tmp_path)
+    arn = red.role(text=policy(("Allow", "s3:*", f"arn:aws:s3:::{red.bucket}*")))
+    session = client(server, "s3", begin(red.sts, arn)["Credentials"], signature_version="s3")
+    link = session.generate_presigned_url("get_object", Params={"Bucket": red.bucket, "Key": "k"})
+    assert "AWSAccessKeyId=" in link
+    with urllib.request.urlopen(link, timeout=30) as reply:
+        assert reply.read() == b"x"

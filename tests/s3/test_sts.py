@@ -26,7 +26,8 @@ _numbers = itertools.count()
 
 
 def config(**more):
-    settings = {"retries": {"max_attempts": 1, "mode": "standard"}, "s3": {"addressing_style": "path"}}
+    settings = {"signature_version": "v4", "retries": {"max_attempts": 1, "mode": "standard"},
+                "s3": {"addressing_style": "path"}}
     return botocore.config.Config(**{**settings, **more})
 
 
@@ -36,7 +37,8 @@ def client(server, service, key, **more):
         service, endpoint_url=server.endpoint, region_name=harness.REGION,
         aws_access_key_id=key.get("access_key") or key["AccessKeyId"],
         aws_secret_access_key=key.get("secret_key") or key["SecretAccessKey"],
-        aws_session_token=key.get("SessionToken"), config=config(**more))
+        aws_session_token=key.get("SessionToken"),
+        config=config(**{**({"signature_version": "s3v4"} if service == "s3" else {}), **more}))
 
 
 def policy(*statements):
@@ -134,17 +136,15 @@ def test_a_session_policy_limits(server, red):
 def test_sessions_sign_links_and_forms(server, red):
     arn = red.role(text=policy(("Allow", "s3:*", f"arn:aws:s3:::{red.bucket}*")))
     credentials = begin(red.sts, arn)["Credentials"]
-    for version in ("s3v4", "s3"):
-        s3 = client(server, "s3", credentials, signature_version=version)
-        link = s3.generate_presigned_url("get_object", Params={"Bucket": red.bucket, "Key": "k"})
-        assert "security-token" in link.lower()
-        with urllib.request.urlopen(link, timeout=30) as reply:
-            assert reply.read() == b"x"
-        cut = link.replace(credentials["SessionToken"][:8], "AAAAAAAA")
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(cut, timeout=30)
-        assert caught.value.code == 400, version
     s3 = client(server, "s3", credentials)
+    link = s3.generate_presigned_url("get_object", Params={"Bucket": red.bucket, "Key": "k"})
+    assert "security-token" in link.lower()
+    with urllib.request.urlopen(link, timeout=30) as reply:
+        assert reply.read() == b"x"
+    cut = link.replace(credentials["SessionToken"][:8], "AAAAAAAA")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(cut, timeout=30)
+    assert caught.value.code == 400
     form = s3.generate_presigned_post(red.bucket, "posted")
     assert form["fields"]["x-amz-security-token"] == credentials["SessionToken"]
     boundary = "b0undary"

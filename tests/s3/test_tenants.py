@@ -275,8 +275,8 @@ def test_given_keys_are_taken_and_mistakes_are_told(red):
         red.ask("user", "create", "--tenant", red.name, "u", "--role", "writer")
 
 
-def test_secrets_lie_sealed_where_there_is_a_master_key(server, red):
-    assert red.key["sealed"] is False
+def test_secrets_lie_sealed_by_a_master_key_that_is_made_or_given(server, red):
+    assert red.key["sealed"] is True
     folder = tempfile.mkdtemp(prefix="martlet-s3-")
     sealing = harness.Server(folder, settings={"MARTLET_MASTER_KEYS": "0b" * 32})
     try:

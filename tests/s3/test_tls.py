@@ -56,7 +56,8 @@ class Secure:
         return boto3.client(
             "s3", endpoint_url=self.endpoint, region_name=harness.REGION, verify=str(self.papers.bundle),
             aws_access_key_id=harness.ACCESS_KEY, aws_secret_access_key=harness.SECRET_KEY,
-            config=botocore.config.Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}))
+            config=botocore.config.Config(signature_version="s3v4", retries={"max_attempts": 1},
+                                          s3={"addressing_style": "path"}))
 
     def http2(self):
         return httpx.AsyncClient(http1=False, http2=True, verify=self.papers.context(), timeout=60)

@@ -163,6 +163,8 @@ def test_uploads_and_copies(s3, versioned):
     assert copied["CopySourceVersionId"] == old
     assert get(s3, versioned, "k") == b"old"
     assert [it[1] for it in versions(s3, versioned)] == [copied["VersionId"], done["VersionId"], old]
+    current = s3.copy_object(Bucket=versioned, Key="copy", CopySource={"Bucket": versioned, "Key": "k"})
+    assert current["CopySourceVersionId"] == copied["VersionId"]
 
 
 def test_an_upload_is_completed_again_behind_what_came_in_front(s3, versioned):

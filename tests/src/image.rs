@@ -73,6 +73,13 @@ impl Image {
         run("python3", &["-c", script].into_iter().chain(paths).collect::<Vec<_>>())
     }
 
+    /// Lets it take no writes until what is returned is dropped: whoever writes waits meanwhile.
+    pub fn freeze(&self) -> Frozen {
+        let path = self.path();
+        assert!(run("fsfreeze", &["-f", path.to_str().unwrap()]), "{} freezes", path.display());
+        Frozen(path)
+    }
+
     /// Bytes that are free.
     pub fn free_bytes(&self) -> u64 {
         let state = rustix::fs::statvfs(self.path()).unwrap();
@@ -107,6 +114,16 @@ impl Drop for Image {
             // Lazily: a failed test may have left something open.
             run("umount", &["--lazy", self.path().to_str().unwrap()]);
         }
+    }
+}
+
+/// A file system that takes no writes while this lives.
+#[derive(Debug)]
+pub struct Frozen(PathBuf);
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        run("fsfreeze", &["-u", self.0.to_str().unwrap()]);
     }
 }
 

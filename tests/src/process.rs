@@ -17,6 +17,15 @@ pub fn forget_peak(pid: u32) {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
 }
 
+/// Lets the test itself have as many descriptors as the system allows, `wanted` at least.
+pub fn raise_file_limit(wanted: u64) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(limit.current.is_none_or(|most| most >= wanted), "the limit of open files is too low");
+}
+
 /// How many sockets it has open.
 pub fn sockets(pid: u32) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();

@@ -96,6 +96,14 @@ impl S3 {
         self.send("GET", target, Bytes::new()).await
     }
 
+    /// Reads an object on the connection that is open; an error if there is none any more.
+    pub async fn request_once(&mut self, target: &str) -> Result<Reply, Lost> {
+        let request = self.request("GET", target, Bytes::new());
+        let connection = self.connection.as_mut().ok_or("there is no connection")?;
+        connection.ready().await.map_err(lost)?;
+        collect(connection.send_request(request).await.map_err(lost)?).await
+    }
+
     /// Deletes an object.
     pub async fn delete(&mut self, target: &str) -> Result<Reply, Lost> {
         self.send("DELETE", target, Bytes::new()).await

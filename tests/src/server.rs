@@ -270,7 +270,8 @@ impl Server {
     }
 
     async fn is_ready(&mut self) -> bool {
-        let s3 = address_after(&self.printed(), "Martlet serves S3 at http://");
+        let printed = self.printed().replace("https://", "http://");
+        let s3 = address_after(&printed, "Martlet serves S3 at http://");
         let admin = address_after(&self.logged(), " address=");
         let (Some(s3), Some(admin)) = (s3, admin) else { return false };
         (self.s3_address, self.admin_address) = (s3, admin);

@@ -12,8 +12,16 @@ pub fn root() -> PathBuf {
 }
 
 /// Folders that hold nothing that people wrote.
-const SKIPPED: [&str; 7] =
-    [".git", "target", "martlet-data", "node_modules", ".venv", "__pycache__", ".pytest_cache"];
+const SKIPPED: [&str; 8] = [
+    ".git",
+    ".rocksdb",
+    "target",
+    "martlet-data",
+    "node_modules",
+    ".venv",
+    "__pycache__",
+    ".pytest_cache",
+];
 
 /// All files below the root for which `wanted` holds, in the order of their paths.
 pub fn files(wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {

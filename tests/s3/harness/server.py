@@ -21,7 +21,7 @@ STOP_S = 60
 def binary():
     """The binary under test."""
     target = os.environ.get("CARGO_TARGET_DIR") or Path.home() / ".cache/martlet/target"
-    path = Path(os.environ.get("MARTLET_BIN") or Path(target) / "release/martlet")
+    path = Path(os.environ.get("MARTLET_BIN") or Path(target) / "debug/martlet")
     if not path.is_file():
         raise SystemExit(f"there is no binary at {path}: build it or set MARTLET_BIN")
     return path

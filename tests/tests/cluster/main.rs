@@ -5,6 +5,8 @@
 //! `MARTLET_SEED` repeats one.
 #![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
 
+mod anti_entropy;
+mod cluster_command;
 mod crowd;
 mod cut_cables;
 mod healthy;
@@ -16,6 +18,7 @@ mod lifecycle;
 mod newer_rings;
 mod no_quorum;
 mod paused_node;
+mod probes;
 mod racers;
 mod soak;
 mod tls;

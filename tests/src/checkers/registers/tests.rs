@@ -164,6 +164,18 @@ fn busy_keys_and_many_lost_answers_are_understood() {
 }
 
 #[test]
+fn what_nobody_saw_may_still_be_why_others_were_refused() {
+    let unseen = (1, 0, 10, create(1), Unknown);
+    good(&[unseen.clone(), (2, 20, 30, create(2), Refused)]);
+    good(&[
+        (1, 0, 10, put(1), Done),
+        (2, 20, 30, Call::DeleteIf(V(1)), Unknown),
+        (3, 40, 50, Call::Get, Read(None)),
+    ]);
+    bad(&[unseen, (2, 20, 30, create(2), Refused), (3, 40, 50, Call::Get, Read(None))]);
+}
+
+#[test]
 fn planted_faults_are_caught() {
     for fault in FAULTS {
         let mut caught = 0;

@@ -97,25 +97,57 @@ async fn too_many_requests_are_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn too_many_connections_are_told_to_come_again() {
-    let setup = Setup::new().set("MARTLET_MAX_CONNECTIONS", "2");
-    let server = setup.start().await;
-    let mut client = server.client();
-    client.make_bucket("box").await;
-    let idle = sent(&server, b"GET").await;
-    let mut refused = String::new();
-    // The idle connection may not have been accepted yet.
-    while refused.is_empty() {
-        let stream = sent(&server, b"").await;
-        refused = tokio::select! {
-            words = last_words(stream) => words,
-            () = tokio::time::sleep(Duration::from_millis(100)) => String::new(),
-        };
+async fn connections_beyond_the_limit_are_told_to_come_again_while_all_are_busy() {
+    let server = started(&Setup::new().set("MARTLET_MAX_CONNECTIONS", "2")).await;
+    let mut stalled = Vec::new();
+    for at in 0..2 {
+        let head = server.client().head("PUT", &format!("/box/{at}"), 10);
+        stalled.push(sent(&server, (head + "12345").as_bytes()).await);
+        server.wait_for_metric(IN_FLIGHT, |value| value > at).await;
     }
+    let refused = last_words(sent(&server, b"").await).await;
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
-    assert_eq!(client.get("/box").await.unwrap().status, 200);
-    drop(idle);
+    for mut stream in stalled {
+        stream.write_all(b"67890").await.unwrap();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_makes_place_for_another_those_without_a_key_first() {
+    let server = started(&Setup::new().set("MARTLET_MAX_CONNECTIONS", "8")).await;
+    let mut known = server.client();
+    assert_eq!(known.get("/box").await.unwrap().status, 200);
+    let mut idle = Vec::new();
+    for _ in 0..20 {
+        idle.push(sent(&server, b"GET / HTTP/1.1\r\n").await);
+        assert_eq!(known.request_once("/box").await.unwrap().status, 200);
+    }
+    assert_eq!(last_words(idle.remove(0)).await, "");
+    assert_eq!(server.client().get("/box").await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_is_refused() {
+    let setup =
+        Setup::new().set("MARTLET_BODY_IDLE_TIMEOUT", "1s").set("MARTLET_MIN_BODY_RATE", "10KiB");
+    let server = started(&setup).await;
+    let head = server.client().head("PUT", "/box/k", 5_000_000);
+    let (mut read, mut write) = sent(&server, head.as_bytes()).await.into_split();
+    let trickle = tokio::spawn(async move {
+        while write.write_all(&[7; 100]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let mut start = [0; 12];
+    let ended = tokio::time::timeout(Duration::from_secs(20), read.read_exact(&mut start)).await;
+    ended.expect("it ends").unwrap();
+    assert_eq!(&start, b"HTTP/1.1 400");
+    trickle.abort();
+    server.wait_for_metric(IN_FLIGHT, |value| value == 0).await;
 }
 
 #[tokio::test]

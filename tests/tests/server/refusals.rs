@@ -20,7 +20,7 @@ fn flags_and_settings_that_make_no_sense() {
     refuses(&Setup::new().flags(&["--no-such-flag"]), 2, "--no-such-flag");
     refuses(&Setup::new().flags(&["--s3-address", "here"]), 2, "here");
     refuses(&Setup::new().unset("MARTLET_ROOT_SECRET_KEY"), 2, "set both MARTLET_ROOT_ACCESS_KEY");
-    refuses(&Setup::new().set("MARTLET_ROOT_SECRET_KEY", "short"), 2, "at least 8 characters");
+    refuses(&Setup::new().set("MARTLET_ROOT_SECRET_KEY", "short"), 2, "at least 16 characters");
     refuses(
         &Setup::new().set("MARTLET_HEADER_TIMEOUT", "soon"),
         2,
@@ -75,7 +75,9 @@ fn a_folder_that_cannot_be_written() {
 
 #[tokio::test]
 async fn a_newer_format_is_left_alone() {
-    for file in ["cluster.json", "device0/format.json"] {
+    for (file, field, newest) in
+        [("cluster.json", "\"format\": ", 1), ("device0/format.json", "\"version\": ", 2)]
+    {
         let setup = Setup::new();
         let mut server = setup.start().await;
         let mut client = server.client();
@@ -84,12 +86,10 @@ async fn a_newer_format_is_left_alone() {
         assert!(server.stop().await.success());
         let path = setup.data_dir().join(file);
         let old = fs::read_to_string(&path).unwrap();
-        let newer = ["\"format\": ", "\"version\": "].iter().fold(old.clone(), |text, name| {
-            text.replacen(&format!("{name}1"), &format!("{name}2"), 1)
-        });
+        let newer = old.replacen(&format!("{field}{newest}"), &format!("{field}{}", newest + 1), 1);
         assert_ne!(newer, old, "{old}");
         fs::write(&path, &newer).unwrap();
-        refuses(&setup, 1, "knows formats up to 1");
+        refuses(&setup, 1, &format!("knows formats up to {newest}"));
         assert_eq!(fs::read_to_string(&path).unwrap(), newer);
         fs::write(&path, old).unwrap();
         let server = setup.start().await;

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
+use futures::{StreamExt, stream};
 use martlet_tests::bytes::body;
 use martlet_tests::{Server, Setup, Upload, process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -59,9 +61,13 @@ impl Growth {
     }
 
     fn check(&self, what: &str) {
-        let growth = process::peak_bytes(self.pid).saturating_sub(self.before);
-        println!("memory: {what} raised it by {} MiB (limit 256)", growth >> 20);
-        assert!(growth < GROWTH_MAX, "{what} raised it by {} MiB", growth >> 20);
+        self.check_within(what, GROWTH_MAX >> 20);
+    }
+
+    fn check_within(&self, what: &str, mib_max: u64) {
+        let growth = process::peak_bytes(self.pid).saturating_sub(self.before) >> 20;
+        println!("memory: {what} raised it by {growth} MiB (limit {mib_max})");
+        assert!(growth < mib_max, "{what} raised it by {growth} MiB");
     }
 }
 
@@ -101,6 +107,113 @@ async fn read_large(server: &Server, target: &str) -> usize {
         }
         total += count;
     }
+}
+
+/// Opens connections, and sends on each of them what `bytes` makes of its number until something comes
+/// back.
+async fn crowd(server: &Server, count: usize, bytes: impl Fn(usize) -> Vec<u8>) -> Vec<TcpStream> {
+    process::raise_file_limit(2 * count as u64);
+    let hold = |bytes: Vec<u8>| async move {
+        let mut stream = TcpStream::connect(server.s3_address).await.unwrap();
+        for piece in bytes.chunks(64 * 1024) {
+            let is_over = stream.try_read(&mut [0; 1]).is_ok();
+            if is_over || stream.write_all(piece).await.is_err() {
+                break;
+            }
+        }
+        stream
+    };
+    stream::iter((0..count).map(|at| hold(bytes(at)))).buffered(16).collect().await
+}
+
+/// A policy that lets anybody complete uploads in a bucket.
+pub(crate) fn open_to_all(bucket: &str) -> Bytes {
+    Bytes::from(format!(
+        r#"{{"Version":"2012-10-17","Statement":[{{"Effect":"Allow","Principal":"*",
+        "Action":"s3:PutObject","Resource":"arn:aws:s3:::{bucket}/*"}}]}}"#
+    ))
+}
+
+async fn open(server: &Server, bucket: &str) {
+    let target = format!("/{bucket}?policy=");
+    let reply = server.client().send("PUT", &target, open_to_all(bucket)).await.unwrap();
+    assert_eq!(reply.status, 204, "{}", reply.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_sent_documents_of_strangers_hold_little() {
+    const DOCUMENT: usize = 4 * MIB;
+    let server = started(&Setup::new()).await;
+    open(&server, "box").await;
+    let growth = Growth::since(&server);
+    let half = |at: usize| {
+        let bucket = ["nowhere", "box"][at % 2];
+        let head = format!(
+            "POST /{bucket}/k?uploadId=x HTTP/1.1\r\nhost: x\r\ncontent-length: {DOCUMENT}\r\n\r\n"
+        );
+        let mut bytes = head.into_bytes();
+        bytes.resize(bytes.len() + DOCUMENT / 4, b' ');
+        bytes
+    };
+    let crowd = crowd(&server, 900, half).await;
+    growth.check_within("900 half-sent documents", 200);
+    assert_eq!(server.client().get("/box").await.unwrap().status, 200);
+    drop(crowd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_stall_hold_little() {
+    let server = started(&Setup::new()).await;
+    let growth = Growth::since(&server);
+    let client = server.client();
+    let half = |at: usize| {
+        let mut bytes = client.head("PUT", &format!("/box/{at}"), 2 * MIB).into_bytes();
+        bytes.resize(bytes.len() + [70_000, 900_000][at % 2], 7);
+        bytes
+    };
+    let crowd = crowd(&server, 600, half).await;
+    server.wait_for_metric("martlet_requests_in_flight", |value| value >= 600).await;
+    sleep(Duration::from_secs(2)).await;
+    growth.check_within("600 bodies that stall", 750);
+    // Buffers are short now: what goes through them is what was sent.
+    let mut client = server.client();
+    for length in [300_000, 700_000, 3_000_000] {
+        let sent = body("k", length);
+        assert_eq!(client.put("/box/k", sent.clone()).await.unwrap().status, 200);
+        assert_eq!(client.get("/box/k").await.unwrap().body, sent, "{length}");
+    }
+    drop(crowd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_bodies_that_stall_hold_what_write_buffer_allows() {
+    let server = started(&Setup::new().set("write_buffer", "128MiB")).await;
+    let growth = Growth::since(&server);
+    let client = server.client();
+    let most = |at: usize| {
+        let mut bytes = client.head("PUT", &format!("/box/{at}"), MIB).into_bytes();
+        bytes.resize(bytes.len() + 1_000_000, 7);
+        bytes
+    };
+    let crowd = crowd(&server, 600, most).await;
+    server.wait_for_metric("martlet_requests_in_flight", |value| value >= 600).await;
+    sleep(Duration::from_secs(2)).await;
+    growth.check_within("600 bodies of a MiB that stall", 400);
+    drop(crowd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_that_nobody_reads_hold_little() {
+    let server = started(&Setup::new()).await;
+    let mut client = server.client();
+    client.put("/box/k", body("k", 32 * MIB)).await.unwrap();
+    let growth = Growth::since(&server);
+    let crowd = crowd(&server, 600, |_| client.head("GET", "/box/k", 0).into_bytes()).await;
+    server.wait_for_metric("martlet_requests_in_flight", |value| value >= 600).await;
+    sleep(Duration::from_secs(1)).await;
+    growth.check_within("600 replies that nobody reads", 350);
+    assert_eq!(server.client().get("/box/k").await.unwrap().body.len(), 32 * MIB);
+    drop(crowd);
 }
 
 #[tokio::test(flavor = "multi_thread")]

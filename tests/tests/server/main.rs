@@ -1,0 +1,22 @@
+//! One server of real processes: starting, stopping, crashes, bad input, memory, and its commands.
+#![allow(clippy::unwrap_used, reason = "all of this runs within tests")]
+
+mod admin_command;
+mod bench;
+mod crash;
+mod devices;
+mod flipped_bits;
+mod full_disk;
+mod hung_disk;
+mod in_place;
+mod locate;
+mod memory;
+mod patience;
+mod policies;
+mod private;
+mod refusals;
+mod rewrite;
+mod soak;
+mod start;
+mod stop;
+mod strangers;
