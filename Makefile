@@ -4,102 +4,145 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# Outside the clone, so that a fresh clone finds what an earlier one compiled. RocksDB alone takes
-# minutes: one profile and one set of features everywhere keep it to one compilation.
-export CARGO_TARGET_DIR ?= $(HOME)/.cache/martlet/target
-export MARTLET_BIN ?= $(CARGO_TARGET_DIR)/release/martlet
-CARGO_FLAGS := --workspace --release --locked
+# Outside the clone, so that a fresh clone finds what an earlier one compiled.
+CACHE := $(HOME)/.cache/martlet
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+# Servers that people start and benchmarks are the release build; tests use the dev build (ADR 4).
+RELEASE_BIN := $(CARGO_TARGET_DIR)/release/martlet
+TEST_BIN := $(CARGO_TARGET_DIR)/debug/martlet
+CARGO_FLAGS := --workspace --locked
+CARGO_DENY := $(CACHE)/tools/bin/cargo-deny
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 ARGS ?=
 
 .PHONY: help
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 22
 
 .PHONY: serve
-serve: build ## Build and start a server in ./martlet-data; ARGS="--help" says what it takes
-	@$(MARTLET_BIN) server $(ARGS)
+serve: build ## Build and start a server in ./martlet-data; ARGS="--help" lists its options
+	@$(RELEASE_BIN) server $(ARGS)
 
 .PHONY: build
-build: tools ## Build the martlet binary
-	cargo build $(CARGO_FLAGS)
+build: rocksdb ## Build the martlet binary that users run
+	cargo build --release --locked
+
+.PHONY: build-tests
+build-tests: rocksdb ## Build all tests, and the binary that the tests start
+	cargo build $(CARGO_FLAGS) --all-targets
+
+# The stages of `make test` in their order: cheap ones first.
+TEST_STAGES := tools rocksdb format deny unit lint build-tests processes clients-smoke conformance
 
 .PHONY: test
-test: tools format lint build unit clients-smoke conformance ## Everything that must pass
+test: ## Run everything that must pass; print the seconds of each stage
+	@.ci/stages $(TEST_STAGES)
+
+.PHONY: check
+check: ## Run the quick part before a commit: format, clippy, tests without processes
+	@.ci/stages format clippy unit
 
 .PHONY: format
-format: ## Check that the code is formatted
+format: ## Check the format of the code
 	cargo fmt --all --check
 
-.PHONY: lint
-lint: tools ## Clippy and rustdoc, warnings denied
+# Advisories need a database from the network: run `cargo deny check advisories` where it can be fetched.
+.PHONY: deny
+deny: $(CARGO_DENY) ## Check licenses, sources and banned crates among the dependencies
+	cargo fetch --locked --quiet
+	$(CARGO_DENY) --offline --locked check bans licenses sources
+
+$(CARGO_DENY):
+	cargo install cargo-deny --version 0.20.2 --locked --debug --quiet --root $(CACHE)/tools
+
+.PHONY: clippy
+clippy: rocksdb ## Run clippy, warnings denied
 	cargo clippy $(CARGO_FLAGS) --all-targets -- -D warnings
+
+.PHONY: lint
+lint: clippy ## Run clippy and rustdoc, warnings denied
 	RUSTDOCFLAGS="-D warnings" cargo doc $(CARGO_FLAGS) --no-deps --quiet
 
 .PHONY: unit
-unit: build ## Tests in Rust: of each crate, of the structure, and of real servers
+unit: rocksdb ## Run the tests without processes: each crate's own, and those of the structure
+	cargo test $(CARGO_FLAGS) --no-fail-fast --lib --bins --test structure
+
+.PHONY: processes
+processes: build-tests ## Run the tests of real servers, clusters and crashes, the simulation, and examples in docs
 	@# What passing tests print is shown too: their seeds, and what they had to skip.
-	cargo test $(CARGO_FLAGS) --no-fail-fast -- --show-output
+	MARTLET_BIN=$(TEST_BIN) cargo test $(CARGO_FLAGS) --no-fail-fast --test '*' -- --show-output
+	cargo test $(CARGO_FLAGS) --no-fail-fast --doc
 
 .PHONY: clients-smoke
-clients-smoke: build ## Round trips with boto3 and awscli
-	clients/run.sh boto3 awscli
+clients-smoke: build-tests ## Run round trips with boto3 and awscli
+	MARTLET_BIN=$(TEST_BIN) clients/run.sh boto3 awscli
 
 .PHONY: clients
-clients: build ## Round trips with every supported S3 client
-	clients/run.sh $(ARGS)
+clients: build ## Run round trips with every supported S3 client
+	MARTLET_BIN=$(RELEASE_BIN) clients/run.sh $(ARGS)
 
 .PHONY: conformance
-conformance: build ## What S3 clients and attackers send, and what must come back
-	tests/s3/run.sh $(ARGS)
+conformance: build-tests ## Run the S3 conformance tests, hostile requests included
+	MARTLET_BIN=$(TEST_BIN) tests/s3/run.sh $(ARGS)
 
 .PHONY: conformance-cluster
-conformance-cluster: build ## The same against a cluster of processes
-	tests/s3/run.sh --cluster $(ARGS)
+conformance-cluster: build-tests ## Run the S3 conformance tests against a cluster of processes
+	MARTLET_BIN=$(TEST_BIN) tests/s3/run.sh --cluster $(ARGS)
 
 .PHONY: bench
 bench: build ## One table: Martlet beside the limits of this machine
-	benches/run.sh $(ARGS)
+	MARTLET_BIN=$(RELEASE_BIN) benches/run.sh $(ARGS)
 
 .PHONY: bench-cluster
 bench-cluster: build ## The same for a cluster on this machine: CPU by role, and a node killed
-	benches/cluster.sh $(ARGS)
+	MARTLET_BIN=$(RELEASE_BIN) benches/cluster.sh $(ARGS)
 
 .PHONY: bench-upkeep
 bench-upkeep: build ## A node joins under load, and a wiped device is filled again
-	benches/upkeep.sh $(ARGS)
+	MARTLET_BIN=$(RELEASE_BIN) benches/upkeep.sh $(ARGS)
+
+.PHONY: bench-strangers
+bench-strangers: build ## GETs of a client beside 5,000 connections without a key
+	MARTLET_BIN=$(RELEASE_BIN) benches/strangers.sh $(ARGS)
 
 .PHONY: bench-erasure
 bench-erasure: build ## Coded fragments beside copies on a cluster: CPU, pace, bytes read, space
-	benches/erasure_cluster.sh $(ARGS)
+	MARTLET_BIN=$(RELEASE_BIN) benches/erasure_cluster.sh $(ARGS)
 
 .PHONY: cluster
-cluster: build ## Build and start a cluster in ./martlet-cluster; ARGS="--help" says what it takes
-	@$(MARTLET_BIN) cluster up $(ARGS)
+cluster: build ## Build and start a cluster in ./martlet-cluster; ARGS="--help" lists its options
+	@$(RELEASE_BIN) cluster up $(ARGS)
+
+# Suites that are too slow for `make test`. Each ends by itself.
+SLOW_TEST = MARTLET_BIN=$(TEST_BIN) cargo test $(CARGO_FLAGS)
+SLOW_FLAGS := --ignored --nocapture --test-threads 1
 
 .PHONY: large
-large: build ## Objects of several GiB: read in place, and memory stays bounded
-	cargo test --release --locked -p martlet-tests --test in_place --test memory \
-	  -- --ignored --nocapture --test-threads 1
-	cargo test --release --locked -p martlet-tests --test cluster -- --ignored --nocapture sixty_four_uploads
+large: build-tests ## Test objects of several GiB: read in place, bounded memory
+	$(SLOW_TEST) --test server -- $(SLOW_FLAGS) in_place memory
+	$(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) sixty_four_uploads
 
 .PHONY: soak
-soak: build ## Load, kill and restart for SOAK_SECONDS (600)
-	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test --release --locked -p martlet-tests --test soak \
-	  -- --ignored --nocapture
+soak: build-tests ## Load, kill and restart a server for SOAK_SECONDS (600)
+	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-600} $(SLOW_TEST) --test server -- $(SLOW_FLAGS) soak
 
 .PHONY: soak-cluster
-soak-cluster: build ## A cluster under load, and misfortune by chance, for SOAK_SECONDS (300)
-	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-300} cargo test --release --locked -p martlet-tests --test cluster --test probes \
-	  -- --ignored --nocapture --test-threads 1 everything_happens
+soak-cluster: build-tests ## Load a cluster and break parts of it at random for SOAK_SECONDS (300)
+	MARTLET_SOAK_SECONDS=$${SOAK_SECONDS:-300} $(SLOW_TEST) --test cluster -- $(SLOW_FLAGS) everything_happens
 
-# What compiling RocksDB, running the Python clients and cutting cables between hosts need. Installed
-# only if missing.
+# Compiles RocksDB if no build of it is in the cache, and links its folder for cargo (.cargo/config.toml).
+.PHONY: rocksdb
+rocksdb: tools
+	@ln -sfn "$$(MARTLET_CACHE=$(CACHE) storage-node/rocksdb.sh)" .rocksdb
+
+# Packages that RocksDB, the Python clients and the tests of networks and full disks need. Installed
+# only if missing. bindgen loads libclang.so or libclang-14.so; libclang-cpp.so of the package llvm is neither.
 .PHONY: tools
 tools:
 	@missing=; \
 	command -v c++ >/dev/null || missing="$$missing g++"; \
-	ls /usr/lib/llvm*/lib/libclang*.so* /usr/lib/*/libclang*.so* >/dev/null 2>&1 || missing="$$missing libclang-dev"; \
+	[ -n "$$(find /usr/lib/llvm* /usr/lib/*-linux-gnu \( -name 'libclang.so*' -o -name 'libclang-[0-9]*.so*' \) 2>/dev/null)" ] \
+	  || missing="$$missing libclang-dev"; \
 	python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$$missing e2fsprogs"; \
 	command -v ip >/dev/null || [ -x /sbin/ip ] || missing="$$missing iproute2"; \

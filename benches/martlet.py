@@ -43,8 +43,8 @@ def free_port():
 
 def large_objects():
     """What the largest objects add to a server's memory: (what, MiB), from the tests that say so."""
-    command = ["cargo", "test", "--release", "--locked", "-p", "martlet-tests", "--test", "memory",
-               "--", "--ignored", "--nocapture", "--test-threads", "1"]
+    command = ["cargo", "test", "--release", "--locked", "-p", "martlet-tests", "--test", "server",
+               "--", "--ignored", "--nocapture", "--test-threads", "1", "memory"]
     root = Path(__file__).parent.parent
     environment = {**os.environ, "MARTLET_BIN": binary()}
     done = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True)

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$HOME/.cache/martlet/target}
-cargo build --quiet --release --locked --package martlet-erasure --example measure
+cargo build --quiet --release --locked --package martlet-erasure --example measure_erasure
 
 echo "$(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)"
-exec "$CARGO_TARGET_DIR/release/examples/measure"
+exec "$CARGO_TARGET_DIR/release/examples/measure_erasure"

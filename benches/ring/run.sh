@@ -13,10 +13,10 @@ if ! "$venv/bin/python" -c 'import swift, numpy' 2>/dev/null; then
 fi
 cd "$repository"
 cargo build --quiet --release --locked --package martlet
-cargo build --quiet --release --locked --package martlet-ring --example measure
+cargo build --quiet --release --locked --package martlet-ring --example measure_ring
 
 echo "$(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1); Swift $("$venv/bin/pip" list 2>/dev/null | awk '$1 == "swift" { print $2 }')"
 echo
-"$CARGO_TARGET_DIR/release/examples/measure"
+"$CARGO_TARGET_DIR/release/examples/measure_ring"
 echo
 "$venv/bin/python" "$here/compare.py" --martlet "$CARGO_TARGET_DIR/release/martlet" "$@"

@@ -67,7 +67,8 @@ class Boto3:
     def more(self, rng):
         self.metadata_and_tags()
         self.by_host_name()
-        for algorithm in ("CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"):
+        for algorithm in ("CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256", "SHA512", "XXHASH64", "XXHASH3",
+                          "XXHASH128"):
             self.checksum(algorithm, rng.randbytes(1000))
         self.every_page()
 
