@@ -142,6 +142,7 @@ tools:
 	@missing=; \
 	command -v c++ >/dev/null || missing="$$missing g++"; \
 	[ -n "$$(find /usr/lib/llvm* /usr/lib/*-linux-gnu \( -name 'libclang.so*' -o -name 'libclang-[0-9]*.so*' \) 2>/dev/null)" ] \
+	  && [ -n "$$(find -L /usr/lib/llvm* /usr/lib/clang -path '*/include/stddef.h' 2>/dev/null)" ] \
 	  || missing="$$missing libclang-dev"; \
 	python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
 	command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$$missing e2fsprogs"; \

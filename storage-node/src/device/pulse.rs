@@ -79,9 +79,10 @@ impl Pulse {
         let stalled = longest.map(silence);
         if self.logged.swap(stalled.is_some(), Ordering::Relaxed) != stalled.is_some() {
             let device = &self.device;
-            match &stalled {
-                Some(reason) => tracing::error!(device, reason, "the device hangs"),
-                None => tracing::warn!(device, "the device answers again"),
+            if let Some(reason) = &stalled {
+                tracing::error!(device, reason, "the device hangs");
+            } else {
+                tracing::warn!(device, "the device answers again");
             }
         }
         stalled

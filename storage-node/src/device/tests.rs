@@ -63,9 +63,9 @@ fn a_call_that_hangs_delays_the_return_of_a_device_and_does_not_end_it() {
         move || device.tend()
     });
     while device.online().is_ok() {
-        thread::sleep(MOMENT / 10);
+        thread::park_timeout(MOMENT / 10);
     }
-    thread::sleep(MOMENT);
+    thread::park_timeout(MOMENT);
     assert_eq!(device.offline(), None, "it waits for the call");
     drop(hung);
     tending.join().unwrap();
@@ -86,12 +86,12 @@ async fn a_refusal_outlives_a_confirmation_that_hung() {
         let device = device.clone();
         move || device.confirm(current)
     });
-    thread::sleep(MOMENT);
+    thread::park_timeout(MOMENT);
     let refusing = thread::spawn({
         let device = device.clone();
         move || device.refuse(another())
     });
-    thread::sleep(MOMENT);
+    thread::park_timeout(MOMENT);
     drop(hung);
     // It is an error where the refusal was first.
     let _ = confirming.join().unwrap();
@@ -137,11 +137,11 @@ async fn a_device_begins_anew_once_while_it_is_tended() {
     let own = device.clone();
     let tending = thread::Builder::new().name(KEPT.to_owned()).spawn(move || own.tend()).unwrap();
     while clock.has_one.load(Ordering::Acquire) == 0 {
-        thread::sleep(MOMENT / 10);
+        thread::park_timeout(MOMENT / 10);
     }
     let own = device.clone();
     let beginning = thread::spawn(move || own.begin_anew(false));
-    thread::sleep(MOMENT);
+    thread::park_timeout(MOMENT);
     assert!(device.online().is_ok(), "whoever tends the device has it to itself");
     *clock.keeps.lock() = false;
     clock.changed.notify_all();
@@ -161,7 +161,7 @@ fn a_device_that_was_closed_does_not_begin_anew() {
     let attending = device.attending.lock();
     let own = device.clone();
     let beginning = thread::spawn(move || own.begin_anew(false));
-    thread::sleep(MOMENT);
+    thread::park_timeout(MOMENT);
     drop(device.take_away());
     drop(attending);
     beginning.join().unwrap().unwrap_err();

@@ -173,7 +173,8 @@ impl Client {
         };
         let door = self.door(None);
         let begun = self.begin(&key, &call);
-        let answer = self.wait(&door, door.session.put(BUCKET, &key, put)).await;
+        let put = Box::pin(door.session.put(BUCKET, &key, put));
+        let answer = self.wait(&door, put).await;
         self.written(begun, &door, answer.as_ref());
     }
 
