@@ -86,7 +86,7 @@ pub use options::StoreOptions;
 pub use pieces::Pieces;
 pub use policy::is_same_policy;
 pub use quorum::{Progress, QuorumTally};
-pub use quota::{Exceeded, Whose};
+pub use quota::{Exceeded, Whose, is_of_tenant};
 pub use rewrite::{ClientsWait, Rewrite, RewriteOptions, RewriteProgress};
 pub use session::{Ask, ReadAfter, Session};
 pub use store::ObjectStore;

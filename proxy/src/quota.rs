@@ -170,8 +170,9 @@ impl Known {
     }
 }
 
-/// A tenant's id is 64 hexadecimal digits: no other owner has a quota of its own.
-fn is_of_tenant(owner: &str) -> bool {
+/// Returns true for the canonical id of a tenant: 64 hexadecimal digits. No other owner has a quota of
+/// its own.
+pub fn is_of_tenant(owner: &str) -> bool {
     owner.len() == 64 && owner.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 

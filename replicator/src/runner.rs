@@ -20,6 +20,9 @@ pub struct Pace {
     pub busy_pause: Duration,
     /// Until the next look when there is none.
     pub idle_pause: Duration,
+    /// Rest after a step while there are clients, in durations of that step: beside clients a worker
+    /// has a share of 1 / (1 + rest) of the time.
+    pub rest_beside_clients: u32,
     /// Workers yield while clients wait longer than this for their first byte.
     pub latency_budget: Duration,
     /// The longest that a worker yields before it takes a step all the same: yielding for ever
@@ -32,6 +35,7 @@ impl Default for Pace {
         Self {
             busy_pause: Duration::from_millis(20),
             idle_pause: Duration::from_secs(30),
+            rest_beside_clients: 2,
             latency_budget: Duration::from_millis(100),
             yield_max: Duration::from_secs(2),
         }
@@ -154,14 +158,17 @@ impl Run {
         let mut retry = RETRY_MIN;
         while !*self.stop.borrow() {
             self.give_way().await;
-            let pause = match self.worker.step().await {
+            let began = Instant::now();
+            let outcome = self.worker.step().await;
+            let rest = self.rest_after(began.elapsed());
+            let pause = match outcome {
                 Ok(progress) => {
                     retry = RETRY_MIN;
                     self.note(&progress);
                     if progress.idle {
                         self.worker.idle_pause(self.pace.idle_pause)
                     } else {
-                        self.worker.busy_pause(self.pace.busy_pause)
+                        self.worker.busy_pause(self.pace.busy_pause).max(rest)
                     }
                 }
                 Err(error) => {
@@ -173,6 +180,14 @@ impl Run {
             };
             self.pause(pause).await;
         }
+    }
+
+    /// Returns the rest after a step that `took` so long: none while there are no clients.
+    fn rest_after(&self, took: Duration) -> Duration {
+        if self.foreground.latency().is_zero() {
+            return Duration::ZERO;
+        }
+        took.saturating_mul(self.pace.rest_beside_clients).min(self.pace.yield_max)
     }
 
     /// Waits while clients do, up to a limit.

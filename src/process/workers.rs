@@ -29,6 +29,7 @@ pub(crate) fn pace(hurry: Option<Duration>) -> Pace {
     if let Some(hurry) = hurry {
         pace.idle_pause = hurry.max(REST_MIN);
         // A machine that runs many tests is slow for their clients, too.
+        pace.rest_beside_clients = 0;
         pace.yield_max = pace.yield_max.min(pace.idle_pause);
     }
     pace

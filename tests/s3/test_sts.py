@@ -364,3 +364,31 @@ def test_tokens_of_a_provider_begin_sessions(trusting, tmp_path):
             assume(stranger.token())
     finally:
         file.write_text(provider.jwks())
+
+
+def test_roles_and_users_made_again_are_others(server, red, blue):
+    """What names a role or a user means the one that there was when it was put."""
+    reads = policy(("Allow", "s3:GetObject", f"arn:aws:s3:::{blue.bucket}/*"))
+    arn = red.role(text=reads)
+    blue.s3.put_bucket_policy(Bucket=blue.bucket, Policy=json.dumps({
+        "Version": "2012-10-17", "Statement": [{
+            "Effect": "Allow", "Principal": {"AWS": arn}, "Action": "s3:GetObject",
+            "Resource": f"arn:aws:s3:::{blue.bucket}/*"}]}))
+    s3 = client(server, "s3", begin(red.sts, arn)["Credentials"])
+    soon(lambda: get(s3, blue.bucket, "k"))
+    red.ask("role", "delete", "--tenant", red.name, "reader")
+    assert red.role(text=reads) == arn
+    s3 = client(server, "s3", soon(lambda: begin(red.sts, arn))["Credentials"])
+    with refused("AccessDenied", 403):
+        s3.get_object(Bucket=blue.bucket, Key="k")
+
+    key = red.user("carol")
+    trusting = blue.role(trust={"Statement": [{
+        "Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{red.name}:user/carol"},
+        "Action": "sts:AssumeRole"}]})
+    soon(lambda: begin(client(server, "sts", key), trusting))
+    red.ask("user", "delete", "--tenant", red.name, "carol")
+    other = red.user("carol")
+    soon(lambda: client(server, "sts", other).get_caller_identity())
+    with refused("AccessDenied", 403):
+        begin(client(server, "sts", other), trusting)

@@ -93,6 +93,45 @@ async fn while_clients_elsewhere_wait_yields_rise_and_steps_become_rare() {
     runner.stop().await;
 }
 
+/// A worker whose steps take a tenth of a second.
+struct Slow(Arc<AtomicU64>);
+
+#[async_trait]
+impl Worker for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    async fn step(&mut self) -> Result<Progress> {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(Progress { items: 1, ..Progress::default() })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_clients_a_worker_rests_twice_as_long_as_it_works() {
+    let waits = Arc::new(AtomicU64::new(0));
+    let told = waits.clone();
+    let wait = move || Duration::from_millis(told.load(Ordering::SeqCst));
+    let pace = Pace { busy_pause: Duration::ZERO, ..Pace::default() };
+    let mut runner = Runner::new(pace, Arc::new(Foreground::elsewhere(wait)));
+    let steps = Arc::new(AtomicU64::new(0));
+    let counted = steps.clone();
+    runner.start(move || Box::new(Slow(counted.clone())));
+    let of_thirty_seconds = async || {
+        let before = steps.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        steps.load(Ordering::SeqCst) - before
+    };
+    let alone = of_thirty_seconds().await;
+    assert!((290..=301).contains(&alone), "{alone} steps without clients");
+    waits.store(1, Ordering::SeqCst);
+    let beside = of_thirty_seconds().await;
+    assert!((95..=105).contains(&beside), "{beside} steps beside clients");
+    runner.stop().await;
+}
+
 #[tokio::test]
 async fn yielding_has_an_end() {
     let foreground = Arc::new(Foreground::default());

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use martlet_proxy::Role;
+use martlet_proxy::{Role, is_of_tenant};
 
 use super::Malformed;
 use super::action::{Action, Scope};
@@ -35,35 +35,80 @@ const LOG_DELIVERY: &str = "logging.s3.amazonaws.com";
 const OF_SERVICES: &str = ".amazonaws.com";
 /// Services that policies of buckets are written for. Only one of them comes here; policies that name
 /// the others come with their buckets from elsewhere. S3 refuses names that no service has.
-const SERVICES: [&str; 28] = [
+const SERVICES: [&str; 73] = [
+    "access-analyzer",
+    "amplify",
+    "apigateway",
+    "appflow",
+    "appsync",
     "athena",
     "backup",
     "batchoperations.s3",
+    "bcm-data-exports",
     "bedrock",
+    "billingreports",
+    "cloudformation",
     "cloudfront",
     "cloudtrail",
+    "codebuild",
+    "codedeploy",
+    "codepipeline",
+    "comprehend",
     "config",
+    "datasync",
     "delivery.logs",
+    "dms",
+    "dynamodb",
     "ec2",
+    "ecs",
+    "ecs-tasks",
+    "eks",
+    "elasticbeanstalk",
+    "elasticloadbalancing",
+    "elasticmapreduce",
     "events",
+    "export.rds",
     "firehose",
+    "forecast",
     "glue",
     "guardduty",
+    "imagebuilder",
+    "inspector",
     "inspector2",
+    "iot",
+    "kinesis",
+    "kinesisanalytics",
     "lambda",
+    "license-manager",
     "logdelivery.elasticloadbalancing",
     "logging.s3",
     "logs",
     "macie",
+    "mediaconvert",
+    "monitoring",
+    "personalize",
+    "pipes",
     "quicksight",
+    "rds",
     "redshift",
+    "rekognition",
     "s3",
     "sagemaker",
+    "scheduler",
+    "securityhub",
+    "serverlessrepo",
     "ses",
     "sns",
     "sqs",
     "ssm",
+    "states",
+    "storage-lens.s3",
+    "textract",
+    "transcribe",
     "transfer",
+    "vpc-flow-logs",
+    "waf",
+    "workspaces",
 ];
 
 impl Requester {
@@ -261,9 +306,9 @@ impl Principal {
 
     fn names(&self) -> Vec<Name> {
         match self {
-            Self::Everyone | Self::Service(_) => Vec::new(),
-            // An id never means another; it needs no binding, but somebody who has it.
-            Self::Canonical(id) => vec![Name::account(id)],
+            // An id never means another. It needs no binding, but somebody who has it.
+            Self::Canonical(id) if is_of_tenant(id) => vec![Name::account(id)],
+            Self::Everyone | Self::Canonical(_) | Self::Service(_) => Vec::new(),
             Self::Account(account) | Self::Whole(account) => vec![Name::account(&account.name)],
             Self::User { account, user: Called { name, .. } } => {
                 let account = &account.name;

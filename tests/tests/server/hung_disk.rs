@@ -82,7 +82,8 @@ async fn a_disk_that_hangs_harms_what_lies_on_it_alone() {
             let reply = put(&mut client, target, 1000).await;
             assert_eq!(reply.map(|it| it.status), Some(200), "{target} in round {rounds}");
             let reply = timeout(SOON, client.get(target)).await.expect("it is read soon").unwrap();
-            assert!(reply.status == 200 && reply.body == body(target, 1000), "{target}");
+            assert_eq!(reply.status, 200, "{target} in round {rounds}: {}", reply.text());
+            assert!(reply.body == body(target, 1000), "{target} in round {rounds}");
         }
         // An entry has one copy here: a listing needs both devices, and is refused if one is out.
         let listed = timeout(SOON, server.client().get("/box?list-type=2")).await;
