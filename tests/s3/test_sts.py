@@ -378,17 +378,25 @@ def test_roles_and_users_made_again_are_others(server, red, blue):
     soon(lambda: get(s3, blue.bucket, "k"))
     red.ask("role", "delete", "--tenant", red.name, "reader")
     assert red.role(text=reads) == arn
-    s3 = client(server, "s3", soon(lambda: begin(red.sts, arn))["Credentials"])
-    with refused("AccessDenied", 403):
-        s3.get_object(Bucket=blue.bucket, Key="k")
 
+    def other_role():
+        s3 = client(server, "s3", begin(red.sts, arn)["Credentials"])
+        with refused("AccessDenied", 403):
+            s3.get_object(Bucket=blue.bucket, Key="k")
+
+    soon(other_role)
     key = red.user("carol")
     trusting = blue.role(trust={"Statement": [{
         "Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{red.name}:user/carol"},
         "Action": "sts:AssumeRole"}]})
     soon(lambda: begin(client(server, "sts", key), trusting))
+    red.ask("key", "delete", key["access_key"])
     red.ask("user", "delete", "--tenant", red.name, "carol")
     other = red.user("carol")
     soon(lambda: client(server, "sts", other).get_caller_identity())
-    with refused("AccessDenied", 403):
-        begin(client(server, "sts", other), trusting)
+
+    def other_user():
+        with refused("AccessDenied", 403):
+            begin(client(server, "sts", other), trusting)
+
+    soon(other_user)
