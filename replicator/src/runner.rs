@@ -158,7 +158,7 @@ impl Run {
         let mut retry = RETRY_MIN;
         while !*self.stop.borrow() {
             self.give_way().await;
-            let began = Instant::now();
+            let began = tokio::time::Instant::now();
             let outcome = self.worker.step().await;
             let rest = self.rest_after(began.elapsed());
             let pause = match outcome {
