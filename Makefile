@@ -133,7 +133,7 @@ soak-cluster: build-tests ## Load a cluster and break parts of it at random for 
 # Compiles RocksDB if no build of it is in the cache, and links its folder for cargo (.cargo/config.toml).
 .PHONY: rocksdb
 rocksdb: tools
-	@ln -sfn "$$(MARTLET_CACHE=$(CACHE) storage-node/rocksdb.sh)" .rocksdb
+	@folder=$$(MARTLET_CACHE=$(CACHE) storage-node/rocksdb.sh) && ln -sfn "$$folder" .rocksdb
 
 # Packages that RocksDB, the Python clients and the tests of networks and full disks need. Installed
 # only if missing. bindgen loads libclang.so or libclang-14.so; libclang-cpp.so of the package llvm is neither.
