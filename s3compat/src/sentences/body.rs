@@ -1,0 +1,72 @@
+//! Errors about bodies: their lengths, hashes, chunks and checksums.
+
+use super::{Sentence, known};
+use crate::auth::Code;
+
+pub(crate) const BAD_CHECKSUM: Sentence =
+    known(Code::BadDigest, "The {} you specified did not match the calculated checksum.");
+pub(crate) const BAD_MD5: Sentence =
+    known(Code::BadDigest, "The Content-MD5 you specified did not match what we received.");
+pub(crate) const BAD_PART_CHECKSUM: Sentence =
+    known(Code::BadDigest, "The {} you specified for part {} did not match what we received.");
+pub(crate) const CHECKSUM_ALGORITHM: Sentence = known(
+    Code::InvalidRequest,
+    "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, \
+     CRC32C, CRC64NVME, MD5, SHA1, SHA256, SHA512, XXHASH128, XXHASH3, XXHASH64]",
+);
+pub(crate) const CHECKSUM_HEADER: Sentence =
+    known(Code::InvalidRequest, "Value for {} header is invalid.");
+pub(crate) const CHECKSUM_TRAILER: Sentence =
+    known(Code::InvalidRequest, "Value for {} trailing header is invalid.");
+pub(crate) const CHUNK_SIZE: Sentence = known(
+    Code::InvalidChunkSize,
+    "Only the last chunk is allowed to have a size less than {} bytes",
+);
+pub(crate) const CONTENT_LENGTH: Sentence = known(
+    Code::IncompleteBody,
+    "You did not provide the number of bytes specified by the Content-Length HTTP header",
+);
+pub(crate) const CONTENT_SHA256: Sentence = known(
+    Code::XAmzContentSha256Mismatch,
+    "The provided 'x-amz-content-sha256' header does not match what was computed.",
+);
+pub(crate) const CONTENT_SHA256_VALUE: Sentence = known(
+    Code::InvalidArgument,
+    "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, \
+     STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-UNSIGNED-PAYLOAD-TRAILER, or a valid sha256 \
+     value.",
+);
+pub(crate) const ENTITY_TOO_LARGE: Sentence =
+    known(Code::EntityTooLarge, "Your proposed upload exceeds the maximum allowed size");
+pub(crate) const ENTITY_TOO_SMALL: Sentence =
+    known(Code::EntityTooSmall, "Your proposed upload is smaller than the minimum allowed size");
+pub(crate) const INCOMPLETE_BODY: Sentence =
+    known(Code::IncompleteBody, "The request body terminated unexpectedly");
+pub(crate) const INVALID_MD5: Sentence =
+    known(Code::InvalidDigest, "The Content-MD5 you specified was invalid.");
+pub(crate) const MALFORMED_TRAILER: Sentence = known(
+    Code::MalformedTrailer,
+    "The request contained trailing data that was not well-formed or did not conform to our published \
+     schema",
+);
+pub(crate) const MANY_CHECKSUMS: Sentence = known(
+    Code::InvalidRequest,
+    "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
+);
+pub(crate) const MISSING_DIGEST: Sentence = known(
+    Code::InvalidRequest,
+    "Missing required header for this request: Content-MD5 OR x-amz-checksum-*",
+);
+pub(crate) const PART_CHECKSUM: Sentence =
+    known(Code::InvalidArgument, "Invalid Base64 or multiple checksums present in request");
+pub(crate) const SDK_ALGORITHM: Sentence = known(
+    Code::InvalidRequest,
+    "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer \
+     headers were found.",
+);
+pub(crate) const TRAILER_NAME: Sentence =
+    known(Code::InvalidRequest, "The value specified in the x-amz-trailer header is not supported");
+pub(crate) const UNSIGNED_CHUNKED: Sentence = known(
+    Code::InvalidArgument,
+    "aws-chunked encoding is not supported when x-amz-content-sha256 UNSIGNED-PAYLOAD is supplied",
+);

@@ -1,0 +1,210 @@
+//! S3's errors: each with its code, which has its status, and its sentence.
+//!
+//! Programs match codes, people and their searches match sentences: so these are S3's own, to the letter,
+//! whichever part of the store raises the error. A `{}` stands for what the error is about. Further
+//! elements (`ArgumentName`, `ExpectedDigest`, …) go along as details of the [`Refusal`].
+//!
+//! What many parts of the store raise stands here; the rest by what it is about:
+//!
+//! * [`body`]: what a request brings; [`signing`]: who sent it.
+//! * [`cors`], [`lifecycle`], [`notification`]: what is set about a bucket.
+
+mod body;
+mod cors;
+mod lifecycle;
+mod notification;
+mod signing;
+
+use s3s::S3Error;
+
+pub(crate) use self::body::*;
+pub(crate) use self::cors::*;
+pub(crate) use self::lifecycle::*;
+pub(crate) use self::notification::*;
+pub(crate) use self::signing::*;
+
+use crate::auth::{Code, Refusal};
+
+/// One of S3's errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sentence {
+    /// Its code.
+    pub(crate) code: Code,
+    /// Its message.
+    pub(crate) text: &'static str,
+}
+
+impl Sentence {
+    /// The error.
+    pub(crate) fn refusal(&self) -> Refusal {
+        Refusal::new(self.code, self.text)
+    }
+
+    /// The error about something.
+    pub(crate) fn about(&self, what: impl std::fmt::Display) -> Refusal {
+        Refusal::new(self.code, self.text.replacen("{}", &what.to_string(), 1))
+    }
+
+    /// The error about two things, in this order.
+    pub(crate) fn about_both(
+        &self,
+        first: impl std::fmt::Display,
+        second: impl std::fmt::Display,
+    ) -> Refusal {
+        let (before, rest) = self.text.split_once("{}").unwrap_or((self.text, ""));
+        let (between, after) = rest.split_once("{}").unwrap_or((rest, ""));
+        Refusal::new(self.code, format!("{before}{first}{between}{second}{after}"))
+    }
+
+    /// The error about an argument of this name, which has this value.
+    pub(crate) fn argument(&self, name: &'static str, value: impl std::fmt::Display) -> Refusal {
+        let value = value.to_string();
+        self.about(&value).with_detail("ArgumentName", name).with_detail("ArgumentValue", value)
+    }
+
+    /// The error as operations return errors.
+    pub(crate) fn error(&self) -> S3Error {
+        self.refusal().into()
+    }
+}
+
+const fn known(code: Code, text: &'static str) -> Sentence {
+    Sentence { code, text }
+}
+
+pub(crate) const ACCESS_DENIED: Sentence = known(Code::AccessDenied, "Access Denied");
+pub(crate) const BUCKET_EXISTS: Sentence = known(
+    Code::BucketAlreadyExists,
+    "The requested bucket name is not available. The bucket namespace is shared by all users of the \
+     system. Please select a different name and try again.",
+);
+pub(crate) const BUCKET_NOT_EMPTY: Sentence =
+    known(Code::BucketNotEmpty, "The bucket you tried to delete is not empty");
+pub(crate) const CONFLICT: Sentence = known(
+    Code::ConditionalRequestConflict,
+    "The conditional request cannot succeed due to a conflicting operation against this resource.",
+);
+pub(crate) const COPY_ONTO_ITSELF: Sentence = known(
+    Code::InvalidRequest,
+    "This copy request is illegal because it is trying to copy an object to itself without changing the \
+     object's metadata, storage class, website redirect location or encryption attributes.",
+);
+pub(crate) const COPY_RANGE: Sentence = known(
+    Code::InvalidArgument,
+    "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the \
+     zero-based offsets of the first and last bytes to copy",
+);
+pub(crate) const DIRECTIVE: Sentence = known(Code::InvalidArgument, "Unknown {} directive.");
+pub(crate) const INTERNAL: Sentence =
+    known(Code::InternalError, "We encountered an internal error. Please try again.");
+pub(crate) const INVALID_PART: Sentence = known(
+    Code::InvalidPart,
+    "One or more of the specified parts could not be found.  The part may not have been uploaded, or the \
+     specified entity tag may not match the part's entity tag.",
+);
+pub(crate) const INVALID_PART_ORDER: Sentence = known(
+    Code::InvalidPartOrder,
+    "The list of parts was not in ascending order. Parts must be ordered by part number.",
+);
+pub(crate) const INVALID_RANGE: Sentence =
+    known(Code::InvalidRange, "The requested range is not satisfiable");
+pub(crate) const KEY_TOO_LONG: Sentence = known(Code::KeyTooLong, "Your key is too long");
+pub(crate) const LIMIT: Sentence =
+    known(Code::InvalidArgument, "Argument {} must be an integer between 0 and 2147483647");
+pub(crate) const LOCKED: Sentence =
+    known(Code::AccessDenied, "Access Denied because object protected by object lock.");
+pub(crate) const MALFORMED_XML: Sentence = known(
+    Code::MalformedXml,
+    "The XML you provided was not well-formed or did not validate against our published schema",
+);
+pub(crate) const METHOD_NOT_ALLOWED: Sentence =
+    known(Code::MethodNotAllowed, "The specified method is not allowed against this resource.");
+pub(crate) const NOT_A_NUMBER: Sentence =
+    known(Code::InvalidArgument, "Provided {} not an integer or within integer range");
+pub(crate) const NO_SUCH_BUCKET: Sentence =
+    known(Code::NoSuchBucket, "The specified bucket does not exist");
+pub(crate) const NO_SUCH_CORS: Sentence =
+    known(Code::NoSuchCorsConfiguration, "The CORS configuration does not exist");
+pub(crate) const NO_SUCH_KEY: Sentence =
+    known(Code::NoSuchKey, "The specified key does not exist.");
+pub(crate) const NO_SUCH_LIFECYCLE: Sentence =
+    known(Code::NoSuchLifecycleConfiguration, "The lifecycle configuration does not exist");
+pub(crate) const NO_SUCH_TAGS: Sentence = known(Code::NoSuchTagSet, "The TagSet does not exist");
+pub(crate) const NO_SUCH_UPLOAD: Sentence = known(
+    Code::NoSuchUpload,
+    "The specified upload does not exist. The upload ID may be invalid, or the upload may have been \
+     aborted or completed.",
+);
+pub(crate) const NO_SUCH_VERSION: Sentence =
+    known(Code::NoSuchVersion, "The specified version does not exist.");
+pub(crate) const OBJECT_ATTRIBUTE: Sentence =
+    known(Code::InvalidArgument, "Invalid attribute name specified.");
+pub(crate) const PART_NUMBER: Sentence =
+    known(Code::InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive");
+pub(crate) const PART_NUMBER_OF_COMPLETE: Sentence =
+    known(Code::InvalidArgument, "PartNumber must be >= 1");
+pub(crate) const PART_NUMBER_RANGE: Sentence =
+    known(Code::InvalidPartNumber, "The requested partnumber is not satisfiable");
+pub(crate) const PRECONDITION_FAILED: Sentence = known(
+    Code::PreconditionFailed,
+    "At least one of the pre-conditions you specified did not hold",
+);
+pub(crate) const TAGS_COUNT: Sentence =
+    known(Code::InvalidTag, "There cannot be more tags than {}");
+pub(crate) const TAGS_HEADER: Sentence = known(
+    Code::InvalidArgument,
+    "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without \
+     tag name duplicates.",
+);
+pub(crate) const TAGS_OF_BUCKET: Sentence =
+    known(Code::BadRequest, "Bucket tag count cannot be greater than 50");
+pub(crate) const TAG_KEY: Sentence =
+    known(Code::InvalidTag, "The TagKey you have provided is invalid");
+pub(crate) const TAG_OF_SYSTEM: Sentence =
+    known(Code::InvalidTag, "System tags cannot be added/updated by requester");
+pub(crate) const TAG_TWICE: Sentence =
+    known(Code::InvalidTag, "Cannot provide multiple Tags with the same key");
+pub(crate) const TAG_VALUE: Sentence =
+    known(Code::InvalidTag, "The TagValue you have provided is invalid");
+pub(crate) const UNAVAILABLE: Sentence =
+    known(Code::ServiceUnavailable, "Please try again in a moment.");
+pub(crate) const UNREADABLE_CONDITION: Sentence =
+    known(Code::InvalidArgument, "Value for {} header is invalid.");
+pub(crate) const UPLOAD_ID_MARKER: Sentence =
+    known(Code::InvalidArgument, "Invalid uploadId marker");
+pub(crate) const VERSION_ID: Sentence =
+    known(Code::InvalidArgument, "Invalid version id specified");
+pub(crate) const VERSION_ID_EMPTY: Sentence =
+    known(Code::InvalidArgument, "Version id cannot be the empty string");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::door::{DETAIL, read_detail};
+
+    #[test]
+    fn what_an_error_is_about_stands_in_its_sentence() {
+        let refusal = BAD_PART_CHECKSUM.about("sha256");
+        let refusal = Sentence { text: "x", ..BAD_PART_CHECKSUM }.about(refusal.message);
+        assert_eq!(refusal.message, "x");
+        let wrong = CHECKSUM_HEADER.about("x-amz-checksum-crc32");
+        assert_eq!(wrong.message, "Value for x-amz-checksum-crc32 header is invalid.");
+        assert_eq!(wrong.code, Code::InvalidRequest);
+        let wrong = CORS_WILDCARD.about_both("AllowedOrigin", "{}*a*").message;
+        assert_eq!(wrong, "AllowedOrigin \"{}*a*\" can not have more than one wildcard.");
+    }
+
+    #[test]
+    fn details_go_along_to_the_document() {
+        let error = S3Error::from(PART_NUMBER.argument("partNumber", "-3%\u{1b}"));
+        assert_eq!(error.status_code().unwrap().as_u16(), 400);
+        let details: Vec<_> =
+            error.headers().unwrap().get_all(DETAIL).iter().filter_map(read_detail).collect();
+        let pair = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+        assert_eq!(
+            details,
+            [pair("ArgumentName", "partNumber"), pair("ArgumentValue", "-3%\u{1b}")]
+        );
+        assert!(NO_SUCH_KEY.error().headers().is_none());
+    }
+}
