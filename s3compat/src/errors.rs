@@ -12,7 +12,7 @@ use martlet_proxy::{Error, Exceeded};
 use s3s::{S3Error, S3ErrorCode};
 
 use crate::attributes::{VERSION_ID, http_date, version_header};
-use crate::auth::{Code, Refusal};
+use crate::auth::Refusal;
 use crate::decode::BodyError;
 use crate::door::{DETAIL, QUOTA_DETAIL, detail};
 use crate::sentences;
@@ -93,8 +93,7 @@ fn refusal_of(error: &Error) -> Option<Refusal> {
         }
         Error::BadPartChecksum { number, algorithm } => {
             let name = crate::checksums::name(*algorithm).to_ascii_lowercase();
-            let message = sentences::BAD_PART_CHECKSUM.about(name).message;
-            Refusal::new(Code::BadDigest, message.replacen("{}", &number.to_string(), 1))
+            sentences::BAD_PART_CHECKSUM.about_both(name, number)
         }
         Error::Locked(_) => sentences::LOCKED.refusal(),
         _ => return None,

@@ -98,10 +98,7 @@ impl Lenient {
     fn check_readable(&self) -> S3Result<()> {
         match &self.unreadable {
             None => Ok(()),
-            Some(name) => {
-                let wrong = sentences::UNREADABLE_CONDITION.about(name);
-                Err(wrong.with_detail("ArgumentName", name.as_str()).into())
-            }
+            Some(name) => Err(sentences::HEADER_VALUE.named(name).into()),
         }
     }
 }

@@ -12,10 +12,11 @@ use super::date::Timestamp;
 use super::keys::{Credential, Keys};
 use super::payload::{Announced, Payload};
 use super::query::Query;
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use super::target::{Target, decode};
 use super::who::Identity;
 use super::{v2, v4};
+use crate::sentences;
 use crate::sts::Sessions;
 
 /// Where a session's token stands.
@@ -87,10 +88,7 @@ pub(crate) fn single_header<'a>(
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let text = value.to_str().ok().filter(|_| values.next().is_none());
-    text.map(str::trim).map(Some).ok_or_else(|| {
-        let message = "A header is given twice, or has a value that is no text";
-        Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
-    })
+    text.map(str::trim).map(Some).ok_or_else(|| sentences::HEADER_TWICE.named(name))
 }
 
 /// How a request said who sent it.
@@ -282,11 +280,12 @@ impl Authenticator {
         let v2_query = has("Signature") || has("AWSAccessKeyId");
         if usize::from(authorization.is_some()) + usize::from(v4_query) + usize::from(v2_query) > 1
         {
-            return Err(Refusal::new(
-                Code::InvalidArgument,
-                "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, \
-                 Signature query string parameter or the Authorization header should be specified",
-            ));
+            return Err(match authorization {
+                Some(authorization) => {
+                    sentences::MECHANISMS.argument("Authorization", authorization)
+                }
+                None => sentences::MECHANISMS.refusal(),
+            });
         }
         let has_token = head.headers.contains_key(TOKEN) || head.query_header(TOKEN).is_some();
         if has_token && !caller.is_session {

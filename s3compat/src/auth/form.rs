@@ -2,11 +2,12 @@
 
 use super::authenticator::{Authenticator, Caller};
 use super::date::Timestamp;
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use super::scope::{Place, Scope};
 use super::v2;
 use super::v4::{is_equal, mismatch};
 use super::who::Identity;
+use crate::sentences;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// Fields of which one makes a signature of version 4.
@@ -64,16 +65,12 @@ impl Authenticator {
         let get = |name: &str, shown| field(name).ok_or_else(|| missing(shown));
         let algorithm = get("x-amz-algorithm", "X-Amz-Algorithm")?;
         if algorithm != ALGORITHM {
-            return Err(Refusal::new(
-                Code::InvalidArgument,
-                "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"",
-            ));
+            return Err(sentences::FORM_ALGORITHM.argument("X-Amz-Algorithm", algorithm));
         }
         let scope = Scope::parse(get("x-amz-credential", "X-Amz-Credential")?, Place::Form)?;
         let date = get("x-amz-date", "X-Amz-Date")?;
-        let time = Timestamp::parse_basic(date).ok_or_else(|| {
-            Place::Form.malformed("X-Amz-Date must be in the ISO8601 Long Format")
-        })?;
+        let time = Timestamp::parse_basic(date)
+            .ok_or_else(|| sentences::FORM_DATE.argument("X-Amz-Date", date))?;
         scope.check(time, ("s3", &self.config.regions), Place::Form)?;
         let signature = get("x-amz-signature", "X-Amz-Signature")?;
         let key = scope.access_key;
@@ -109,11 +106,7 @@ impl Authenticator {
 }
 
 fn missing(name: &str) -> Refusal {
-    let message = format!(
-        "Bucket POST must contain a field named '{name}'.  If it is specified, please check the \
-         order of the fields."
-    );
-    Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
+    sentences::FORM_FIELD.named(name)
 }
 
 #[cfg(test)]
@@ -123,8 +116,8 @@ mod tests {
     use martlet_protocol::ManualClock;
 
     use super::*;
-    use crate::auth::AuthConfig;
     use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
+    use crate::auth::{AuthConfig, Code};
 
     const POLICY: &str = "eyJjb25kaXRpb25zIjpbXX0=";
 

@@ -5,7 +5,7 @@ use http::Method;
 use crate::decode::ChunkSigner;
 use crate::sentences;
 
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 
 /// How the body can be known to be what its sender meant.
 #[derive(Debug)]
@@ -79,10 +79,7 @@ impl Announced {
             Self::Chunked { is_signed: false, has_trailer } => {
                 Ok(Payload::Chunked { signer: None, has_trailer })
             }
-            Self::Chunked { is_signed: true, .. } => Err(Refusal::new(
-                Code::InvalidRequest,
-                "Signed chunks need a request signed with AWS4-HMAC-SHA256",
-            )),
+            Self::Chunked { is_signed: true, .. } => Err(sentences::CHUNKS_UNSIGNED.refusal()),
         }
     }
 }
@@ -94,6 +91,7 @@ fn unknown(text: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Code;
 
     #[test]
     fn only_its_own_words_are_understood() {

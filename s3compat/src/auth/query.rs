@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use super::target::{decode, push_encoded};
+use crate::sentences;
 
 /// A name and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +32,10 @@ impl<'a> Query<'a> {
             let (name, value) = raw.split_once('=').unwrap_or((raw, ""));
             let pair = Pair { raw, name: decode(name, true)?, value: decode(value, true)? };
             if pairs.len() == PAIRS_MAX {
-                return Err(Refusal::new(Code::InvalidArgument, "Too many query parameters"));
+                return Err(sentences::QUERY_KEYS.refusal());
             }
             if pairs.iter().any(|other| other.name == pair.name) {
-                return Err(Refusal::new(
-                    Code::InvalidArgument,
-                    "A query parameter may be given only once",
-                )
-                .with_detail("ArgumentName", pair.name));
+                return Err(sentences::QUERY_KEY_TWICE.named(pair.name));
             }
             pairs.push(pair);
         }
@@ -89,6 +86,7 @@ fn canonical(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Code;
 
     fn canonical_form(raw: &str) -> String {
         let mut out = String::new();

@@ -6,6 +6,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::door::{DETAIL, detail};
+use crate::sentences;
 
 /// The S3 error codes that are raised in front of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,11 +19,14 @@ pub enum Code {
     BadDigest,
     BadRequest,
     BucketAlreadyExists,
+    BucketAlreadyOwnedByYou,
     BucketNotEmpty,
     ConditionalRequestConflict,
     EntityTooLarge,
     EntityTooSmall,
     ExpiredToken,
+    IllegalLocationConstraint,
+    IllegalVersioningConfiguration,
     IncompleteBody,
     InternalError,
     InvalidAccessKeyId,
@@ -45,8 +49,10 @@ pub enum Code {
     MalformedXml,
     MaxMessageLengthExceeded,
     MaxPostPreDataLengthExceeded,
+    MetadataTooLarge,
     MethodNotAllowed,
     MissingContentLength,
+    MissingRequestBody,
     NoSuchBucket,
     NoSuchCorsConfiguration,
     NoSuchKey,
@@ -62,6 +68,7 @@ pub enum Code {
     ServiceUnavailable,
     SignatureDoesNotMatch,
     SlowDown,
+    UserKeyMustBeSpecified,
     XAmzContentSha256Mismatch,
 }
 
@@ -76,11 +83,14 @@ impl Code {
             Self::BadDigest => "BadDigest",
             Self::BadRequest => "BadRequest",
             Self::BucketAlreadyExists => "BucketAlreadyExists",
+            Self::BucketAlreadyOwnedByYou => "BucketAlreadyOwnedByYou",
             Self::BucketNotEmpty => "BucketNotEmpty",
             Self::ConditionalRequestConflict => "ConditionalRequestConflict",
             Self::EntityTooLarge => "EntityTooLarge",
             Self::EntityTooSmall => "EntityTooSmall",
             Self::ExpiredToken => "ExpiredToken",
+            Self::IllegalLocationConstraint => "IllegalLocationConstraintException",
+            Self::IllegalVersioningConfiguration => "IllegalVersioningConfigurationException",
             Self::IncompleteBody => "IncompleteBody",
             Self::InternalError => "InternalError",
             Self::InvalidAccessKeyId => "InvalidAccessKeyId",
@@ -103,8 +113,10 @@ impl Code {
             Self::MalformedXml => "MalformedXML",
             Self::MaxMessageLengthExceeded => "MaxMessageLengthExceeded",
             Self::MaxPostPreDataLengthExceeded => "MaxPostPreDataLengthExceededError",
+            Self::MetadataTooLarge => "MetadataTooLarge",
             Self::MethodNotAllowed => "MethodNotAllowed",
             Self::MissingContentLength => "MissingContentLength",
+            Self::MissingRequestBody => "MissingRequestBodyError",
             Self::NoSuchBucket => "NoSuchBucket",
             Self::NoSuchCorsConfiguration => "NoSuchCORSConfiguration",
             Self::NoSuchKey => "NoSuchKey",
@@ -120,6 +132,7 @@ impl Code {
             Self::ServiceUnavailable => "ServiceUnavailable",
             Self::SignatureDoesNotMatch => "SignatureDoesNotMatch",
             Self::SlowDown => "SlowDown",
+            Self::UserKeyMustBeSpecified => "UserKeyMustBeSpecified",
             Self::XAmzContentSha256Mismatch => "XAmzContentSHA256Mismatch",
         }
     }
@@ -139,9 +152,10 @@ impl Code {
             | Self::NoSuchTagSet
             | Self::NoSuchUpload
             | Self::NoSuchVersion => StatusCode::NOT_FOUND,
-            Self::BucketAlreadyExists | Self::BucketNotEmpty | Self::ConditionalRequestConflict => {
-                StatusCode::CONFLICT
-            }
+            Self::BucketAlreadyExists
+            | Self::BucketAlreadyOwnedByYou
+            | Self::BucketNotEmpty
+            | Self::ConditionalRequestConflict => StatusCode::CONFLICT,
             Self::InvalidPartNumber | Self::InvalidRange => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::MissingContentLength => StatusCode::LENGTH_REQUIRED,
@@ -191,30 +205,22 @@ impl Refusal {
 
     /// A session token that is none, or another session's.
     pub(crate) fn invalid_token() -> Self {
-        let message = "The provided token is malformed or otherwise invalid.";
-        Self::new(Code::InvalidToken, message)
+        sentences::INVALID_TOKEN.refusal()
     }
 
     /// A signature of a version that is unknown, or turned off.
     pub(crate) fn unsupported_mechanism() -> Self {
-        let message = "The authorization mechanism you have provided is not supported. Please use \
-                       AWS4-HMAC-SHA256.";
-        Self::new(Code::InvalidRequest, message)
+        sentences::MECHANISM.refusal()
     }
 
     /// Nobody can say at the moment.
     pub(crate) fn try_again() -> Self {
-        Self::new(Code::ServiceUnavailable, "Please try again in a moment.")
-            .with_header("retry-after", "1")
+        sentences::UNAVAILABLE.refusal().with_header("retry-after", "1")
     }
 
     /// A feature of S3 that isn't there yet.
     pub fn not_implemented(what: &str) -> Self {
-        Self::new(
-            Code::NotImplemented,
-            "A header or query parameter you provided implies functionality that is not implemented",
-        )
-        .with_detail("Header", what)
+        sentences::NOT_IMPLEMENTED.refusal().with_detail("Header", what)
     }
 }
 

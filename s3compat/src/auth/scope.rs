@@ -3,6 +3,7 @@
 use super::authenticator::UNNAMED_REGION;
 use super::date::Timestamp;
 use super::refusal::{Code, Refusal};
+use crate::sentences;
 
 /// `AKIDEXAMPLE/20130524/us-east-1/s3/aws4_request`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,14 +27,8 @@ pub(super) enum Place {
 impl Place {
     pub(super) fn malformed(self, what: &str) -> Refusal {
         match self {
-            Self::Header => Refusal::new(
-                Code::AuthorizationHeaderMalformed,
-                format!("The authorization header is malformed; {what}"),
-            ),
-            Self::Query => Refusal::new(
-                Code::AuthorizationQueryParametersError,
-                format!("Error parsing the query parameters of the signature; {what}"),
-            ),
+            Self::Header => sentences::AUTHORIZATION.about(what),
+            Self::Query => sentences::AUTHORIZATION_QUERY.about(what),
             Self::Form => Refusal::new(Code::InvalidArgument, what.to_owned()),
         }
     }

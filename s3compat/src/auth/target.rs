@@ -8,7 +8,8 @@ use std::borrow::Cow;
 use martlet_protocol::limits::KEY_BYTES_MAX;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
+use crate::sentences;
 
 /// All but S3's unreserved characters.
 const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -31,10 +32,10 @@ impl Target {
     pub fn parse(raw_path: &str, host_bucket: Option<&str>) -> Result<Self, Refusal> {
         let decoded = decode(raw_path, false)?;
         let Some(rest) = decoded.strip_prefix('/') else {
-            return Err(Refusal::new(Code::InvalidUri, "The path does not begin with a slash"));
+            return Err(sentences::PATH.refusal());
         };
         if rest.contains('\0') {
-            return Err(Refusal::new(Code::InvalidArgument, "A key can't contain NUL"));
+            return Err(sentences::KEY_NUL.refusal());
         }
         let (bucket, key) = match (host_bucket, rest) {
             (Some(bucket), key) => (Some(bucket), key),
@@ -46,7 +47,8 @@ impl Target {
         };
         check_bucket(bucket)?;
         if key.len() > KEY_BYTES_MAX {
-            return Err(Refusal::new(Code::KeyTooLong, "Your key is too long")
+            return Err(sentences::KEY_TOO_LONG
+                .refusal()
                 .with_detail("Size", key.len().to_string())
                 .with_detail("MaxSizeAllowed", KEY_BYTES_MAX.to_string()));
         }
@@ -86,7 +88,7 @@ fn check_bucket(bucket: Option<&str>) -> Result<(), Refusal> {
     if (1..=255).contains(&bucket.len()) && bucket.bytes().all(is_plain) {
         return Ok(());
     }
-    Err(Refusal::new(Code::InvalidBucketName, "The specified bucket is not valid"))
+    Err(sentences::BUCKET_NAME.refusal())
 }
 
 /// Percent-decodes, strictly; a plus is a space in a query, and itself in a path.
@@ -113,7 +115,7 @@ fn decode_pair(high: Option<u8>, low: Option<u8>) -> Option<u8> {
 }
 
 fn invalid_uri() -> Refusal {
-    Refusal::new(Code::InvalidUri, "Couldn't parse the specified URI")
+    sentences::INVALID_URI.refusal()
 }
 
 /// Appends a query name or value, encoded by S3's rule.
@@ -126,6 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::auth::Code;
 
     fn parse(path: &str) -> Target {
         Target::parse(path, None).unwrap()

@@ -14,8 +14,9 @@ use sha1::Sha1;
 use super::authenticator::{Authenticated, Head, Mechanism, Site};
 use super::keys::Secret;
 use super::payload::Announced;
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use super::v4::{check_skew, header_time, is_equal, mismatch};
+use crate::sentences;
 
 /// Where a session's token stands.
 const TOKEN: &str = "x-amz-security-token";
@@ -69,12 +70,8 @@ pub(super) fn by_header(
     site: &Site<'_>,
 ) -> Result<Authenticated, Refusal> {
     let pair = claim(authorization).and_then(|claim| claim.split_once(':'));
-    let (access_key, signature) = pair.ok_or_else(|| {
-        let message = "AWS authorization header is invalid.  Expected AwsAccessKeyId:signature";
-        Refusal::new(Code::InvalidArgument, message)
-            .with_detail("ArgumentName", "Authorization")
-            .with_detail("ArgumentValue", authorization)
-    })?;
+    let (access_key, signature) =
+        pair.ok_or_else(|| sentences::AUTHORIZATION_V2.argument("Authorization", authorization))?;
     check_skew(header_time(head)?, site.now)?;
     // What stands in x-amz-date is signed as a header like any other.
     let date = if head.headers.contains_key("x-amz-date") { None } else { head.header("date")? };
@@ -83,22 +80,15 @@ pub(super) fn by_header(
 
 /// Authenticates by `AWSAccessKeyId`, `Expires` and `Signature`.
 pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated, Refusal> {
-    let value = |name| {
-        head.query_get(name).ok_or_else(|| {
-            let message = "Query-string authentication requires the Signature, Expires and \
-                           AWSAccessKeyId parameters";
-            Refusal::new(Code::AccessDenied, message)
-        })
-    };
+    let value = |name| head.query_get(name).ok_or_else(|| sentences::QUERY_FIELDS_V2.refusal());
     let (access_key, expires) = (value("AWSAccessKeyId")?, value("Expires")?);
     let signature = value("Signature")?;
     let expires_s = Some(expires).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let expires_s = expires_s.and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| {
-        Refusal::new(Code::AccessDenied, "Invalid date (should be seconds since epoch)")
-    })?;
+    let expires_s = expires_s
+        .and_then(|text| text.parse::<u64>().ok())
+        .ok_or_else(|| sentences::EXPIRES_V2.refusal())?;
     if site.now.unix_ms() / 1000 > expires_s {
-        return Err(Refusal::new(Code::AccessDenied, "Request has expired")
-            .with_detail("ServerTime", site.now.to_iso()));
+        return Err(sentences::EXPIRED.refusal().with_detail("ServerTime", site.now.to_iso()));
     }
     check(head, site, (access_key, signature), (expires, Mechanism::QueryV2))
 }

@@ -9,7 +9,7 @@ use super::canonical::{Covered, canonical_request, string_to_sign};
 use super::date::Timestamp;
 use super::keys::{Credential, SigningKey};
 use super::payload::{Announced, UNSIGNED_PAYLOAD};
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use super::scope::{Place, Scope};
 use crate::decode::ChunkSigner;
 use crate::sentences;
@@ -39,10 +39,8 @@ pub(super) fn by_header(
     authorization: &str,
     site: &Site<'_>,
 ) -> Result<Authenticated, Refusal> {
-    let payload = head.header("x-amz-content-sha256")?.ok_or_else(|| {
-        let message = "Missing required header for this request: x-amz-content-sha256";
-        Refusal::new(Code::InvalidRequest, message)
-    })?;
+    let payload =
+        head.header("x-amz-content-sha256")?.ok_or_else(|| sentences::MISSING_SHA256.refusal())?;
     by_header_over(payload, head, authorization, site).map(|(authenticated, _)| authenticated)
 }
 
@@ -65,10 +63,11 @@ pub(super) fn by_query(head: &Head<'_>, site: &Site<'_>) -> Result<Authenticated
     let expires_s = parse_expires(query_value(head, "X-Amz-Expires")?)?;
     let (signed, now) = (claim.time.unix_ms(), site.now.unix_ms());
     if signed > now + SKEW_MS_MAX {
-        return Err(Refusal::new(Code::AccessDenied, "Request is not yet valid"));
+        return Err(sentences::NOT_YET_VALID.refusal());
     }
     if now > signed + expires_s * 1000 {
-        return Err(Refusal::new(Code::AccessDenied, "Request has expired")
+        return Err(sentences::EXPIRED
+            .refusal()
             .with_detail("X-Amz-Expires", expires_s.to_string())
             .with_detail("ServerTime", site.now.to_iso()));
     }
@@ -114,13 +113,10 @@ impl<'a> Claim<'a> {
     fn from_query(head: &Head<'a>) -> Result<Self, Refusal> {
         let place = Place::Query;
         if query_value(head, "X-Amz-Algorithm")? != ALGORITHM {
-            return Err(place.malformed("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
+            return Err(sentences::QUERY_ALGORITHM.refusal());
         }
         let date = query_value(head, "X-Amz-Date")?;
-        let time = Timestamp::parse_basic(date).ok_or_else(|| {
-            place
-                .malformed("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")
-        })?;
+        let time = Timestamp::parse_basic(date).ok_or_else(|| sentences::QUERY_DATE.refusal())?;
         let payload = match head.header("x-amz-content-sha256")? {
             Some(payload) => payload,
             None => head.query_header("x-amz-content-sha256").unwrap_or(UNSIGNED_PAYLOAD),
@@ -210,8 +206,7 @@ pub(super) fn must_be_signed(name: &str) -> bool {
 }
 
 pub(super) fn not_signed(names: &[&str]) -> Refusal {
-    let message = "There were headers present in the request which were not signed";
-    Refusal::new(Code::AccessDenied, message).with_detail("HeadersNotSigned", names.join(", "))
+    sentences::HEADERS_NOT_SIGNED.refusal().with_detail("HeadersNotSigned", names.join(", "))
 }
 
 /// Compares in a time that does not depend on where they differ.
@@ -228,11 +223,7 @@ pub(super) fn mismatch(access_key: &str, signature: &str, string_to_sign: &str) 
 }
 
 pub(crate) fn unknown_key(access_key: &str) -> Refusal {
-    Refusal::new(
-        Code::InvalidAccessKeyId,
-        "The AWS Access Key Id you provided does not exist in our records.",
-    )
-    .with_detail("AWSAccessKeyId", access_key)
+    sentences::ACCESS_KEY.refusal().with_detail("AWSAccessKeyId", access_key)
 }
 
 fn unsupported(authorization: &str) -> Refusal {
@@ -240,8 +231,7 @@ fn unsupported(authorization: &str) -> Refusal {
     if is_known {
         return Refusal::unsupported_mechanism();
     }
-    Refusal::new(Code::InvalidArgument, "Unsupported Authorization Type")
-        .with_detail("ArgumentName", "Authorization")
+    sentences::AUTHORIZATION_TYPE.argument("Authorization", authorization)
 }
 
 /// Whether the clocks of client and server agree well enough.
@@ -249,13 +239,11 @@ pub(super) fn check_skew(request: Timestamp, server: Timestamp) -> Result<(), Re
     if request.unix_ms().abs_diff(server.unix_ms()) <= SKEW_MS_MAX {
         return Ok(());
     }
-    Err(Refusal::new(
-        Code::RequestTimeTooSkewed,
-        "The difference between the request time and the current time is too large.",
-    )
-    .with_detail("RequestTime", request.to_basic())
-    .with_detail("ServerTime", server.to_iso())
-    .with_detail("MaxAllowedSkewMilliseconds", SKEW_MS_MAX.to_string()))
+    Err(sentences::CLOCKS
+        .refusal()
+        .with_detail("RequestTime", request.to_basic())
+        .with_detail("ServerTime", server.to_iso())
+        .with_detail("MaxAllowedSkewMilliseconds", SKEW_MS_MAX.to_string()))
 }
 
 /// When a request was signed, by its headers.
@@ -264,34 +252,22 @@ pub(super) fn header_time(head: &Head<'_>) -> Result<Timestamp, Refusal> {
         Some(date) => Timestamp::parse_header(date),
         None => head.header("date")?.and_then(Timestamp::parse_header),
     };
-    time.ok_or_else(|| {
-        let message = "AWS authentication requires a valid Date or x-amz-date header";
-        Refusal::new(Code::AccessDenied, message)
-    })
+    time.ok_or_else(|| sentences::DATE_HEADER.refusal())
 }
 
 fn query_value<'a>(head: &Head<'a>, name: &str) -> Result<&'a str, Refusal> {
-    head.query_get(name).ok_or_else(|| {
-        Refusal::new(
-            Code::AuthorizationQueryParametersError,
-            "Query-string authentication version 4 requires the X-Amz-Algorithm, \
-             X-Amz-Credential, X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and \
-             X-Amz-Expires parameters.",
-        )
-    })
+    head.query_get(name).ok_or_else(|| sentences::QUERY_FIELDS.refusal())
 }
 
 fn parse_expires(text: &str) -> Result<u64, Refusal> {
-    let refuse = |message| Err(Refusal::new(Code::AuthorizationQueryParametersError, message));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     // A number that no link may have: it is good for no time at all.
-    let deny = |message| Err(Refusal::new(Code::AccessDenied, message));
     let is_negative = text.strip_prefix('-').is_some_and(is_number);
     match text.parse::<u64>() {
-        _ if is_negative => deny("X-Amz-Expires must be non-negative"),
-        _ if !is_number(text) => refuse("X-Amz-Expires should be a number"),
-        Ok(0) => deny("X-Amz-Expires must be above zero"),
+        _ if is_negative => Err(sentences::EXPIRES_NEGATIVE.refusal()),
+        _ if !is_number(text) => Err(sentences::EXPIRES_NUMBER.refusal()),
+        Ok(0) => Err(sentences::EXPIRES_ZERO.refusal()),
         Ok(seconds) if seconds <= EXPIRES_S_MAX => Ok(seconds),
-        _ => deny("X-Amz-Expires must be less than a week (in seconds) that is 604800"),
+        _ => Err(sentences::EXPIRES_WEEK.refusal()),
     }
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use martlet_protocol::Network;
 use martlet_proxy::{Holder, ROOT, Role};
 
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use crate::access::OwnPolicy;
 use crate::limits::meter::Meters;
+use crate::sentences;
 
 /// An account, or a user of one, and what limits it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +116,7 @@ impl Who {
         if self.networks.iter().all(is_in) {
             return Ok(());
         }
-        Err(Refusal::new(Code::AccessDenied, "Access Denied"))
+        Err(sentences::ACCESS_DENIED.refusal())
     }
 }
 
@@ -151,6 +152,7 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Code;
 
     fn limited(tenant: &[&str], key: &[&str]) -> Who {
         let read = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();

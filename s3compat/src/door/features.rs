@@ -8,7 +8,8 @@ use http::header::RANGE;
 use http::{HeaderMap, HeaderName};
 
 use self::subjects::may_matter;
-use crate::auth::{Code, Refusal, percent_decode, single_header};
+use crate::auth::{Refusal, percent_decode, single_header};
+use crate::sentences;
 
 /// `x-amz-*` headers that are understood, whatever they say.
 const KNOWN: &[&str] = &[
@@ -167,11 +168,9 @@ pub(super) fn check_operation(operation: &str, headers: &HeaderMap) -> Result<()
 /// Refuses a source of a copy that can't be decoded: taken as it stands it would name another key.
 pub(super) fn check_source(headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(source) = single_header(headers, COPY_SOURCE)? else { return Ok(()) };
-    percent_decode(source, false).map(drop).map_err(|_| {
-        Refusal::new(Code::InvalidArgument, "Invalid copy source encoding")
-            .with_detail("ArgumentName", COPY_SOURCE)
-            .with_detail("ArgumentValue", source)
-    })
+    percent_decode(source, false)
+        .map(drop)
+        .map_err(|_| sentences::COPY_SOURCE_ENCODING.argument(COPY_SOURCE, source))
 }
 
 /// Refuses headers that ask for more than there is.
@@ -199,8 +198,7 @@ pub(super) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
         };
         let is_meant = || headers.get_all(name).iter().all(|given| is_known(given.as_bytes()));
         if name.starts_with("x-amz-checksum-") {
-            let message = "The algorithm type you specified in x-amz-checksum- header is invalid.";
-            return Err(Refusal::new(Code::InvalidRequest, message));
+            return Err(sentences::CHECKSUM_NAME.refusal());
         }
         if may_matter(name) && !is_meant() {
             return Err(Refusal::not_implemented(name));
@@ -220,13 +218,9 @@ fn check_value(name: &'static str, value: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     if name == "x-amz-mp-object-size" {
-        let message = format!("Value for x-amz-mp-object-size header is invalid: '{value}'");
-        return Err(Refusal::new(Code::InvalidRequest, message));
+        return Err(sentences::OBJECT_SIZE.about(value));
     }
-    let message = format!("Value for {name} header is invalid.");
-    Err(Refusal::new(Code::InvalidArgument, message)
-        .with_detail("ArgumentName", name)
-        .with_detail("ArgumentValue", value))
+    Err(sentences::HEADER_VALUE.named(name).with_detail("ArgumentValue", value))
 }
 
 #[cfg(test)]
@@ -234,6 +228,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::auth::Code;
 
     fn check_one(name: &'static str, value: &'static str) -> Result<(), Code> {
         let mut headers = HeaderMap::new();

@@ -40,8 +40,9 @@ use super::checksum::content_md5;
 use super::prepare::{Admit, Gate, Stopped, number, peer_of};
 use super::reply::RequestId;
 use super::table::{Operation, PathKind, find};
-use crate::auth::{Authenticator, Caller, Code, Identity, Query, Refusal, Target};
+use crate::auth::{Authenticator, Caller, Identity, Query, Refusal, Target};
 use crate::decode::{BodyError, BodyFacts, BodyPlan, DecodedBody, Framing};
+use crate::sentences;
 
 /// The name of the operation.
 pub(super) const POST_OBJECT: &str = "PostObject";
@@ -66,8 +67,7 @@ pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
 /// A POST to a bucket that is no form.
 pub(super) fn not_a_form() -> Refusal {
     let condition = "Bucket POST must be of the enclosure-type multipart/form-data";
-    let message = "At least one of the pre-conditions you specified did not hold";
-    Refusal::new(Code::PreconditionFailed, message).with_detail("Condition", condition)
+    sentences::PRECONDITION_FAILED.refusal().with_detail("Condition", condition)
 }
 
 impl Gate {
@@ -96,7 +96,7 @@ impl Gate {
         let field = |name: &str| form.fields.get(name);
         let identity = self.authenticator.authenticate_form(field, &caller)?;
         if identity == Identity::Anonymous && !self.config.allow_anonymous {
-            return Err(Refusal::new(Code::AccessDenied, "Access Denied").into());
+            return Err(sentences::ACCESS_DENIED.refusal().into());
         }
         admit(&identity)?;
         let key = key_of(&form.fields)?;
@@ -107,10 +107,7 @@ impl Gate {
         become_put(&mut parts.headers, &form.fields)?;
         super::features::check(&parts.headers)?;
         super::features::check_operation(operation.name, &parts.headers)?;
-        parts.uri = target
-            .path()
-            .parse::<Uri>()
-            .map_err(|_| Refusal::new(Code::InvalidUri, "Couldn't parse the specified URI"))?;
+        parts.uri = target.path().parse::<Uri>().map_err(|_| sentences::INVALID_URI.refusal())?;
         parts.method = Method::PUT;
         let facts = BodyFacts::new(None, content_md5(&parts.headers)?, Vec::new());
         parts.extensions.insert(Arc::new(facts));
@@ -137,8 +134,7 @@ impl Gate {
             return Ok(None);
         }
         if parts.headers.contains_key(AUTHORIZATION) {
-            let message = "Only one auth mechanism allowed; a form is signed within its fields";
-            return Err(Refusal::new(Code::InvalidArgument, message));
+            return Err(sentences::FORM_SIGNED.named("Authorization"));
         }
         Ok(Some((operation, target)))
     }
@@ -195,19 +191,13 @@ fn refusal(error: BodyError) -> Refusal {
 }
 
 fn no_file() -> Refusal {
-    Refusal::new(Code::InvalidArgument, "POST requires exactly one file upload per request.")
-        .with_detail("ArgumentName", "file")
+    sentences::FORM_FILE.argument("file", 0)
 }
 
 fn key_of(fields: &Fields) -> Result<&str, Refusal> {
-    let key = fields.get("key").ok_or_else(|| {
-        let message = "Bucket POST must contain a field named 'key'.  If it is specified, please \
-                       check the order of the fields.";
-        Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", "key")
-    })?;
+    let key = fields.get("key").ok_or_else(|| sentences::FORM_FIELD.named("key"))?;
     if key.is_empty() {
-        let message = "User key must have a length greater than 0.";
-        return Err(Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", "key"));
+        return Err(sentences::FORM_KEY.argument("key", key));
     }
     Ok(key)
 }

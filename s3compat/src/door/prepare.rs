@@ -22,8 +22,8 @@ use super::reply::RequestId;
 use super::table::{BodyKind, Operation, PathKind, find, is_override};
 use super::{features, form, host, numbers, schema, xml};
 use crate::auth::{
-    Authenticator, Caller, Code, Head, Identity, Mechanism, Payload, Query, Refusal, Target,
-    signs_v2, single_header,
+    Authenticator, Caller, Head, Identity, Mechanism, Payload, Query, Refusal, Target, signs_v2,
+    single_header,
 };
 use crate::checksums::{self, carried};
 use crate::decode::{BodyError, BodyFacts, BodyPlan, ChunkDecoder, DecodedBody, Framing};
@@ -200,7 +200,7 @@ impl Gate {
         let authenticated = self.authenticator.authenticate(&head, caller)?;
         let mechanism = authenticated.mechanism;
         if authenticated.identity == Identity::Anonymous && !self.config.allow_anonymous {
-            return Err(Refusal::new(Code::AccessDenied, "Access Denied"));
+            return Err(sentences::ACCESS_DENIED.refusal());
         }
         hoist(&query, mechanism, headers)?;
         let operation = operation(method, &target, &query, headers, mechanism)?;
@@ -228,7 +228,7 @@ impl Gate {
         self.check_header_bytes(headers)?;
         let bucket = match single_header(headers, HOST.as_str())? {
             Some(host) => host::bucket_of(host, &self.config.domains),
-            None => return Err(Refusal::new(Code::InvalidRequest, "Missing Host header")),
+            None => return Err(sentences::HOST_MISSING.refusal()),
         };
         Target::parse(uri.path(), bucket.as_deref())
     }
@@ -239,8 +239,8 @@ impl Gate {
         if bytes <= self.config.header_bytes_max {
             return Ok(());
         }
-        let message = "Your request header section exceeds the maximum allowed size";
-        Err(Refusal::new(Code::RequestHeaderSectionTooLarge, message)
+        Err(sentences::HEADER_SECTION
+            .refusal()
             .with_detail("MaxSizeAllowed", self.config.header_bytes_max.to_string()))
     }
 
@@ -263,8 +263,8 @@ impl Gate {
             number(headers, CONTENT_LENGTH.as_str())?
         };
         if let Some(length) = length.filter(|length| *length > PUT_BYTES_MAX) {
-            let message = "Your proposed upload exceeds the maximum allowed size";
-            return Err(Refusal::new(Code::EntityTooLarge, message)
+            return Err(sentences::ENTITY_TOO_LARGE
+                .refusal()
                 .with_detail("ProposedSize", length.to_string())
                 .with_detail("MaxSizeAllowed", PUT_BYTES_MAX.to_string()));
         }
@@ -315,11 +315,7 @@ fn hoist(query: &Query<'_>, mechanism: Mechanism, headers: &mut HeaderMap) -> Re
         return Ok(());
     }
     for pair in query.pairs().iter().filter(|pair| is_hoisted(&pair.name)) {
-        let malformed = || {
-            let message = "A header within the query is malformed, or contradicts a header";
-            Refusal::new(Code::InvalidArgument, message)
-                .with_detail("ArgumentName", pair.name.clone())
-        };
+        let malformed = || sentences::LINK_HEADER.named(&pair.name);
         let name = HeaderName::from_bytes(pair.name.as_bytes()).map_err(|_| malformed())?;
         let value = HeaderValue::from_bytes(pair.value.as_bytes()).map_err(|_| malformed())?;
         match headers.get(&name) {
@@ -364,9 +360,7 @@ fn operation(
         check_link(operation)?;
     }
     if mechanism == Mechanism::None && query.pairs().iter().any(|pair| is_override(&pair.name)) {
-        let message =
-            "Request specific response headers cannot be used for anonymous GET requests.";
-        return Err(Refusal::new(Code::InvalidRequest, message));
+        return Err(sentences::OVERRIDE_ANONYMOUS.refusal());
     }
     Ok(operation)
 }
@@ -377,11 +371,7 @@ fn check_link(operation: &Operation) -> Result<(), Refusal> {
     let is_covered = |key: &&&str| signs_v2(key) || **key == ANOTHER_FORM;
     match operation.required.iter().find(|key| !is_covered(key)) {
         None => Ok(()),
-        Some(key) => {
-            let message = "Signature Version 2 doesn't cover a query parameter of this operation: \
-                           sign the link with AWS4-HMAC-SHA256.";
-            Err(Refusal::new(Code::AccessDenied, message).with_detail("ArgumentName", *key))
-        }
+        Some(key) => Err(sentences::LINK_V2.named(key)),
     }
 }
 
@@ -408,7 +398,7 @@ fn rewrite(
         separator = '&';
     }
     let uri = Uri::from_str(&text);
-    uri.map(Some).map_err(|_| Refusal::new(Code::InvalidUri, "Couldn't parse the specified URI"))
+    uri.map(Some).map_err(|_| sentences::INVALID_URI.refusal())
 }
 
 /// Takes `aws-chunked` off Content-Encoding, and keeps the rest. Of a body that isn't chunked the name is
@@ -435,10 +425,7 @@ fn strip_chunked(
         .iter()
         .any(|name| headers.contains_key(*name));
     if is_framed && !is_chunked {
-        return Err(Refusal::new(
-            Code::InvalidRequest,
-            "Content-Encoding aws-chunked needs an x-amz-content-sha256 of STREAMING-*",
-        ));
+        return Err(sentences::CHUNKED_UNSAID.refusal());
     }
     if is_stream && !is_chunked {
         return Ok(());
@@ -453,8 +440,7 @@ fn strip_chunked(
 }
 
 fn no_length() -> Refusal {
-    let message = "You must provide the Content-Length HTTP header.";
-    Refusal::new(Code::MissingContentLength, message)
+    sentences::MISSING_LENGTH.refusal()
 }
 
 /// A header that is a number.
@@ -462,11 +448,7 @@ pub(super) fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u
     let Some(text) = single_header(headers, name)? else { return Ok(None) };
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|_| is_number);
-    number.map(Some).ok_or_else(|| {
-        Refusal::new(Code::InvalidArgument, "A length is not a number")
-            .with_detail("ArgumentName", name)
-            .with_detail("ArgumentValue", text)
-    })
+    number.map(Some).ok_or_else(|| sentences::LENGTH.argument(name, text))
 }
 
 /// The names in `x-amz-trailer`.

@@ -13,6 +13,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use s3s::Body;
 
 use crate::auth::Refusal;
+use crate::sentences;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
@@ -215,11 +216,8 @@ fn message_of(document: &str) -> Option<&str> {
 /// The sentence for an error that has none of its own.
 fn said(code: &str) -> &str {
     match code {
-        "InvalidBucketName" => "The specified bucket is not valid.",
-        "MalformedXML" => {
-            "The XML you provided was not well-formed or did not validate against our published \
-             schema"
-        }
+        "InvalidBucketName" => sentences::BUCKET_NAME.text,
+        "MalformedXML" => sentences::MALFORMED_XML.text,
         code => code,
     }
 }

@@ -25,12 +25,13 @@ use super::judge::HeadJudge;
 use super::prepare::{Gate, Stopped};
 use super::reply::{Asked, DETAIL, QUOTA_DETAIL, Stamper};
 use super::table::Operation;
-use crate::auth::{Authenticator, Code, Identity, Keys, Mechanism, Refusal, Target};
+use crate::auth::{Authenticator, Identity, Keys, Mechanism, Refusal, Target};
 use crate::limits::Limited;
 use crate::limits::body::metered;
 use crate::limits::proven::Proven;
 use crate::limits::turns::{Turn, Turns};
 use crate::logging::Asker;
+use crate::sentences;
 
 /// Stands in front of the operations: see the [module](super). Cheap to clone.
 #[derive(Clone, Debug)]
@@ -235,7 +236,7 @@ impl Shared {
 
     /// 503, with when to try again.
     fn slow_down(&self, asked: &Asked, why: Limited, wait: Option<Duration>) -> Response<Body> {
-        let refusal = Refusal::new(Code::SlowDown, "Please reduce your request rate.");
+        let refusal = sentences::SLOW_DOWN.refusal();
         let mut response = self.stamper.refuse(asked, &refusal);
         let retry_after = match wait {
             Some(wait) => HeaderValue::from(wait.as_secs().saturating_add(1)),

@@ -3,7 +3,8 @@
 //! A request is one of these operations, exactly, or none: a query key that its row does not list
 //! makes it NotImplemented, so that no sub-resource falls through to another operation.
 
-use crate::auth::{Code, Query, Refusal};
+use crate::auth::{Query, Refusal};
+use crate::sentences;
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,15 +318,11 @@ pub(super) fn find(
     let is_bare = keys.is_empty() && !is_copy && method != "OPTIONS"
         || method == "PUT" && path == PathKind::Object && matches!(keys[..], [("uploadId", _)]);
     if !is_known || is_bare {
-        let message = "The specified method is not allowed against this resource.";
-        return Err(Refusal::new(Code::MethodNotAllowed, message).with_detail("Method", method));
+        return Err(sentences::METHOD_NOT_ALLOWED.refusal().with_detail("Method", method));
     }
     let strange = keys.iter().find(|(name, _)| name.starts_with("response-") && !is_override(name));
     if let Some((name, value)) = strange.filter(|_| matches!(method, "GET" | "HEAD")) {
-        let message = format!("{name} is not in the set of overridable response headers.");
-        return Err(Refusal::new(Code::InvalidArgument, message)
-            .with_detail("ArgumentName", *name)
-            .with_detail("ArgumentValue", *value));
+        return Err(sentences::OVERRIDE.named(name).with_detail("ArgumentValue", *value));
     }
     Err(misfit(method, path, is_copy, &keys))
 }
@@ -334,30 +331,19 @@ pub(super) fn find(
 fn misfit(method: &str, path: PathKind, is_copy: bool, keys: &[(&str, &str)]) -> Refusal {
     use PathKind::Object;
     let has = |name: &str| keys.iter().any(|(key, _)| *key == name);
-    let argument = |name, message: &'static str| {
-        Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
-    };
     match (method, path) {
-        _ if is_copy && (method != "PUT" || path != Object) => argument(
-            "x-amz-copy-source",
-            "You can only specify a copy source header for copy requests.",
-        ),
-        ("PUT", Object) if has("partNumber") && !has("uploadId") && keys.len() == 1 => {
-            argument("partNumber", "This operation does not accept partNumber without uploadId")
+        _ if is_copy && (method != "PUT" || path != Object) => {
+            sentences::COPY_SOURCE_STRAY.named("x-amz-copy-source")
         }
-        ("GET", Object) if has("uploads") => Refusal::new(
-            Code::InvalidRequest,
-            "Key is not expected for the GET method ?uploads subresource",
-        ),
-        ("GET", Object) if has("versions") => Refusal::new(
-            Code::InvalidRequest,
-            "There is no such thing as the ?versions sub-resource for a key",
-        ),
+        ("PUT", Object) if has("partNumber") && !has("uploadId") && keys.len() == 1 => {
+            sentences::PART_WITHOUT_UPLOAD.named("partNumber")
+        }
+        ("GET", Object) if has("uploads") => sentences::UPLOADS_OF_KEY.refusal(),
+        ("GET", Object) if has("versions") => sentences::VERSIONS_OF_KEY.refusal(),
         _ => {
             let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
-            let message = "A header or query parameter you provided implies functionality that is \
-                           not implemented";
-            Refusal::new(Code::NotImplemented, message)
+            sentences::NOT_IMPLEMENTED
+                .refusal()
                 .with_detail("Method", method)
                 .with_detail("QueryParameters", names.join(" "))
         }
@@ -367,6 +353,7 @@ fn misfit(method: &str, path: PathKind, is_copy: bool, keys: &[(&str, &str)]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Code;
 
     fn name(method: &str, path: PathKind, query: &str) -> Result<&'static str, Code> {
         let query = Query::parse(query).unwrap();

@@ -13,7 +13,7 @@ use s3s::{S3Request, S3Response, S3Result};
 
 use super::settings::from_document;
 use super::{Operations, lenient};
-use crate::auth::{Code, Refusal};
+use crate::auth::Refusal;
 use crate::door::{CorsRules, is_cors_method};
 use crate::sentences;
 
@@ -38,7 +38,7 @@ impl CorsRules for SetRules {
                 Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
                 error => {
                     tracing::warn!(%error, "the rules for other origins could not be asked for");
-                    Refusal::new(Code::SlowDown, "Please try again in a moment.")
+                    Refusal::try_again()
                 }
             })?;
             let Some(document) = bucket.settings.get(Setting::Cors) else { return Ok(None) };

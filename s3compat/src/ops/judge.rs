@@ -5,8 +5,9 @@ use martlet_proxy::{Error, ObjectStore};
 
 use super::standing::Standing;
 use crate::access::{Case, Requester, actions};
-use crate::auth::{Code, Refusal};
+use crate::auth::Refusal;
 use crate::door::HeadJudge;
+use crate::sentences;
 
 /// Judges by the buckets of a store.
 pub(crate) struct ByHead(pub(crate) ObjectStore);
@@ -24,12 +25,10 @@ impl HeadJudge for ByHead {
         bucket: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), Refusal>> {
         Box::pin(async move {
-            let denied = || Refusal::new(Code::AccessDenied, "Access Denied");
+            let denied = || sentences::ACCESS_DENIED.refusal();
             let name = bucket.filter(|_| operation != "CreateBucket").ok_or_else(denied)?;
             let bucket = self.0.bucket(name).await.map_err(|error| match error {
-                Error::NoSuchBucket => {
-                    Refusal::new(Code::NoSuchBucket, "The specified bucket does not exist")
-                }
+                Error::NoSuchBucket => sentences::NO_SUCH_BUCKET.refusal(),
                 error => {
                     tracing::warn!(%error, "a bucket could not be asked who may come in");
                     Refusal::try_again()

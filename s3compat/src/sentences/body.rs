@@ -16,8 +16,18 @@ pub(crate) const CHECKSUM_ALGORITHM: Sentence = known(
 );
 pub(crate) const CHECKSUM_HEADER: Sentence =
     known(Code::InvalidRequest, "Value for {} header is invalid.");
+pub(crate) const CHECKSUM_NAME: Sentence = known(
+    Code::InvalidRequest,
+    "The algorithm type you specified in x-amz-checksum- header is invalid.",
+);
 pub(crate) const CHECKSUM_TRAILER: Sentence =
     known(Code::InvalidRequest, "Value for {} trailing header is invalid.");
+pub(crate) const CHUNKED_UNSAID: Sentence = known(
+    Code::InvalidRequest,
+    "Content-Encoding aws-chunked needs an x-amz-content-sha256 of STREAMING-*",
+);
+pub(crate) const CHUNKS_UNSIGNED: Sentence =
+    known(Code::InvalidRequest, "Signed chunks need a request signed with AWS4-HMAC-SHA256");
 pub(crate) const CHUNK_SIZE: Sentence = known(
     Code::InvalidChunkSize,
     "Only the last chunk is allowed to have a size less than {} bytes",
@@ -44,6 +54,7 @@ pub(crate) const INCOMPLETE_BODY: Sentence =
     known(Code::IncompleteBody, "The request body terminated unexpectedly");
 pub(crate) const INVALID_MD5: Sentence =
     known(Code::InvalidDigest, "The Content-MD5 you specified was invalid.");
+pub(crate) const LENGTH: Sentence = known(Code::InvalidArgument, "A length is not a number");
 pub(crate) const MALFORMED_TRAILER: Sentence = known(
     Code::MalformedTrailer,
     "The request contained trailing data that was not well-formed or did not conform to our published \
@@ -57,6 +68,8 @@ pub(crate) const MISSING_DIGEST: Sentence = known(
     Code::InvalidRequest,
     "Missing required header for this request: Content-MD5 OR x-amz-checksum-*",
 );
+pub(crate) const MISSING_LENGTH: Sentence =
+    known(Code::MissingContentLength, "You must provide the Content-Length HTTP header.");
 pub(crate) const PART_CHECKSUM: Sentence =
     known(Code::InvalidArgument, "Invalid Base64 or multiple checksums present in request");
 pub(crate) const SDK_ALGORITHM: Sentence = known(

@@ -6,11 +6,13 @@
 //!
 //! What many parts of the store raise stands here; the rest by what it is about:
 //!
-//! * [`body`]: what a request brings; [`signing`]: who sent it.
+//! * [`body`]: what a request brings.
+//! * [`signing`], [`form`]: who sent it.
 //! * [`cors`], [`lifecycle`], [`notification`]: what is set about a bucket.
 
 mod body;
 mod cors;
+mod form;
 mod lifecycle;
 mod notification;
 mod signing;
@@ -19,6 +21,7 @@ use s3s::S3Error;
 
 pub(crate) use self::body::*;
 pub(crate) use self::cors::*;
+pub(crate) use self::form::*;
 pub(crate) use self::lifecycle::*;
 pub(crate) use self::notification::*;
 pub(crate) use self::signing::*;
@@ -62,6 +65,12 @@ impl Sentence {
         self.about(&value).with_detail("ArgumentName", name).with_detail("ArgumentValue", value)
     }
 
+    /// The error about an argument of this name, whose value it doesn't repeat.
+    pub(crate) fn named(&self, name: impl std::fmt::Display) -> Refusal {
+        let name = name.to_string();
+        self.about(&name).with_detail("ArgumentName", name)
+    }
+
     /// The error as operations return errors.
     pub(crate) fn error(&self) -> S3Error {
         self.refusal().into()
@@ -78,6 +87,8 @@ pub(crate) const BUCKET_EXISTS: Sentence = known(
     "The requested bucket name is not available. The bucket namespace is shared by all users of the \
      system. Please select a different name and try again.",
 );
+pub(crate) const BUCKET_NAME: Sentence =
+    known(Code::InvalidBucketName, "The specified bucket is not valid.");
 pub(crate) const BUCKET_NOT_EMPTY: Sentence =
     known(Code::BucketNotEmpty, "The bucket you tried to delete is not empty");
 pub(crate) const CONFLICT: Sentence = known(
@@ -94,7 +105,20 @@ pub(crate) const COPY_RANGE: Sentence = known(
     "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the \
      zero-based offsets of the first and last bytes to copy",
 );
+pub(crate) const COPY_SOURCE_ENCODING: Sentence =
+    known(Code::InvalidArgument, "Invalid copy source encoding");
+pub(crate) const COPY_SOURCE_STRAY: Sentence =
+    known(Code::InvalidArgument, "You can only specify a copy source header for copy requests.");
 pub(crate) const DIRECTIVE: Sentence = known(Code::InvalidArgument, "Unknown {} directive.");
+pub(crate) const HEADER_SECTION: Sentence = known(
+    Code::RequestHeaderSectionTooLarge,
+    "Your request header section exceeds the maximum allowed size",
+);
+pub(crate) const HEADER_TWICE: Sentence =
+    known(Code::InvalidArgument, "A header is given twice, or has a value that is no text");
+pub(crate) const HEADER_VALUE: Sentence =
+    known(Code::InvalidArgument, "Value for {} header is invalid.");
+pub(crate) const HOST_MISSING: Sentence = known(Code::InvalidRequest, "Missing Host header");
 pub(crate) const INTERNAL: Sentence =
     known(Code::InternalError, "We encountered an internal error. Please try again.");
 pub(crate) const INVALID_PART: Sentence = known(
@@ -108,6 +132,9 @@ pub(crate) const INVALID_PART_ORDER: Sentence = known(
 );
 pub(crate) const INVALID_RANGE: Sentence =
     known(Code::InvalidRange, "The requested range is not satisfiable");
+pub(crate) const INVALID_URI: Sentence =
+    known(Code::InvalidUri, "Couldn't parse the specified URI");
+pub(crate) const KEY_NUL: Sentence = known(Code::InvalidArgument, "A key can't contain NUL");
 pub(crate) const KEY_TOO_LONG: Sentence = known(Code::KeyTooLong, "Your key is too long");
 pub(crate) const LIMIT: Sentence =
     known(Code::InvalidArgument, "Argument {} must be an integer between 0 and 2147483647");
@@ -121,6 +148,10 @@ pub(crate) const METHOD_NOT_ALLOWED: Sentence =
     known(Code::MethodNotAllowed, "The specified method is not allowed against this resource.");
 pub(crate) const NOT_A_NUMBER: Sentence =
     known(Code::InvalidArgument, "Provided {} not an integer or within integer range");
+pub(crate) const NOT_IMPLEMENTED: Sentence = known(
+    Code::NotImplemented,
+    "A header or query parameter you provided implies functionality that is not implemented",
+);
 pub(crate) const NO_SUCH_BUCKET: Sentence =
     known(Code::NoSuchBucket, "The specified bucket does not exist");
 pub(crate) const NO_SUCH_CORS: Sentence =
@@ -139,16 +170,31 @@ pub(crate) const NO_SUCH_VERSION: Sentence =
     known(Code::NoSuchVersion, "The specified version does not exist.");
 pub(crate) const OBJECT_ATTRIBUTE: Sentence =
     known(Code::InvalidArgument, "Invalid attribute name specified.");
+pub(crate) const OBJECT_SIZE: Sentence =
+    known(Code::InvalidRequest, "Value for x-amz-mp-object-size header is invalid: '{}'");
+pub(crate) const OVERRIDE: Sentence =
+    known(Code::InvalidArgument, "{} is not in the set of overridable response headers.");
+pub(crate) const OVERRIDE_ANONYMOUS: Sentence = known(
+    Code::InvalidRequest,
+    "Request specific response headers cannot be used for anonymous GET requests.",
+);
 pub(crate) const PART_NUMBER: Sentence =
     known(Code::InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive");
 pub(crate) const PART_NUMBER_OF_COMPLETE: Sentence =
     known(Code::InvalidArgument, "PartNumber must be >= 1");
 pub(crate) const PART_NUMBER_RANGE: Sentence =
     known(Code::InvalidPartNumber, "The requested partnumber is not satisfiable");
+pub(crate) const PART_WITHOUT_UPLOAD: Sentence =
+    known(Code::InvalidArgument, "This operation does not accept partNumber without uploadId");
+pub(crate) const PATH: Sentence = known(Code::InvalidUri, "The path does not begin with a slash");
 pub(crate) const PRECONDITION_FAILED: Sentence = known(
     Code::PreconditionFailed,
     "At least one of the pre-conditions you specified did not hold",
 );
+pub(crate) const QUERY_KEYS: Sentence = known(Code::InvalidArgument, "Too many query parameters");
+pub(crate) const QUERY_KEY_TWICE: Sentence =
+    known(Code::InvalidArgument, "A query parameter may be given only once");
+pub(crate) const SLOW_DOWN: Sentence = known(Code::SlowDown, "Please reduce your request rate.");
 pub(crate) const TAGS_COUNT: Sentence =
     known(Code::InvalidTag, "There cannot be more tags than {}");
 pub(crate) const TAGS_HEADER: Sentence = known(
@@ -168,10 +214,12 @@ pub(crate) const TAG_VALUE: Sentence =
     known(Code::InvalidTag, "The TagValue you have provided is invalid");
 pub(crate) const UNAVAILABLE: Sentence =
     known(Code::ServiceUnavailable, "Please try again in a moment.");
-pub(crate) const UNREADABLE_CONDITION: Sentence =
-    known(Code::InvalidArgument, "Value for {} header is invalid.");
+pub(crate) const UPLOADS_OF_KEY: Sentence =
+    known(Code::InvalidRequest, "Key is not expected for the GET method ?uploads subresource");
 pub(crate) const UPLOAD_ID_MARKER: Sentence =
     known(Code::InvalidArgument, "Invalid uploadId marker");
+pub(crate) const VERSIONS_OF_KEY: Sentence =
+    known(Code::InvalidRequest, "There is no such thing as the ?versions sub-resource for a key");
 pub(crate) const VERSION_ID: Sentence =
     known(Code::InvalidArgument, "Invalid version id specified");
 pub(crate) const VERSION_ID_EMPTY: Sentence =
@@ -206,5 +254,8 @@ mod tests {
             [pair("ArgumentName", "partNumber"), pair("ArgumentValue", "-3%\u{1b}")]
         );
         assert!(NO_SUCH_KEY.error().headers().is_none());
+        let named = HEADER_VALUE.named("if-match");
+        assert_eq!(named.message, "Value for if-match header is invalid.");
+        assert_eq!(named.details, [("ArgumentName", "if-match".to_owned())]);
     }
 }

@@ -14,7 +14,8 @@ use martlet_proxy::{Accounts, KeyCache, RoleOf};
 use super::jwks::KeyFile;
 use super::ticket::{SessionKey, Ticket};
 use crate::access::{Bindings, OwnPolicy, Requester, Taker, Trust, Way};
-use crate::auth::{Code, Credential, Identity, Keys, Refusal, SessionOf, Who, unknown_key};
+use crate::auth::{Credential, Identity, Keys, Refusal, SessionOf, Who, unknown_key};
+use crate::sentences;
 
 /// An identity provider whose tokens may begin sessions.
 #[derive(Debug)]
@@ -110,7 +111,7 @@ impl Sessions {
         let ticket = self.key.open(token).filter(|ticket| ticket.access_key == access_key);
         let ticket = ticket.ok_or_else(Refusal::invalid_token)?;
         if now_ms >= ticket.expires_ms {
-            return Err(Refusal::new(Code::ExpiredToken, "The provided token has expired."));
+            return Err(sentences::EXPIRED_TOKEN.refusal());
         }
         let role = self.role(&ticket.tenant, &ticket.role).await?;
         let role = role.filter(|role| role.of.role.id == ticket.role_id);

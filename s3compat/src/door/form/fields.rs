@@ -10,7 +10,8 @@ use s3s::dto::Tagging;
 use s3s::xml::{Deserialize, Deserializer};
 
 use super::super::{schema, xml};
-use crate::auth::{Code, Refusal};
+use crate::auth::Refusal;
+use crate::sentences;
 
 /// Bytes of all names and values together, as in S3.
 const BYTES_MAX: usize = 20 * 1024;
@@ -53,14 +54,9 @@ impl Fields {
             return Err(too_long());
         }
         if self.get(&name).is_some() {
-            let message = format!("POST requires exactly one field named '{name}'");
-            return Err(
-                Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
-            );
+            return Err(sentences::FORM_FIELD_TWICE.named(name));
         }
-        let value = std::str::from_utf8(value).map_err(|_| {
-            Refusal::new(Code::MalformedPostRequest, "The value of a field is not UTF-8")
-        })?;
+        let value = std::str::from_utf8(value).map_err(|_| sentences::FORM_FIELD_TEXT.refusal())?;
         self.0.push((name, value.to_owned()));
         Ok(())
     }
@@ -109,10 +105,7 @@ impl Fields {
                 }
                 _ => continue,
             };
-            let invalid = || {
-                let message = "The name or value of a field can't be that of a header";
-                Refusal::new(Code::InvalidArgument, message).with_detail("ArgumentName", name)
-            };
+            let invalid = || sentences::FORM_HEADER.named(name);
             let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
             let value = HeaderValue::from_bytes(value.as_bytes()).map_err(|_| invalid())?;
             headers.insert(name, value);
@@ -123,11 +116,7 @@ impl Fields {
 
 /// The fields are longer than they may be.
 pub(super) fn too_long() -> Refusal {
-    Refusal::new(
-        Code::MaxPostPreDataLengthExceeded,
-        "Your POST request fields preceding the upload file were too large.",
-    )
-    .with_detail("MaxPreDataLength", BYTES_MAX.to_string())
+    sentences::FORM_FIELDS.refusal().with_detail("MaxPreDataLength", BYTES_MAX.to_string())
 }
 
 fn is_plain(name: &str) -> bool {
@@ -138,8 +127,7 @@ fn is_plain(name: &str) -> bool {
 
 /// The header that says the same as a Tagging document.
 fn tagging(document: &str) -> Result<String, Refusal> {
-    let malformed =
-        || Refusal::new(Code::MalformedXml, "The field 'tagging' is no Tagging document");
+    let malformed = || sentences::MALFORMED_XML.refusal();
     xml::inspect(document.as_bytes(), schema::root_of("PutObjectTagging"))?;
     let document = xml::spell_out(Bytes::copy_from_slice(document.as_bytes()));
     let mut reader = Deserializer::new(&document);
@@ -156,6 +144,7 @@ fn tagging(document: &str) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::Code;
 
     fn fields(pairs: &[(&str, &str)]) -> Fields {
         let mut fields = Fields::default();

@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::fields::Fields;
-use crate::auth::{Code, Refusal, Timestamp};
+use crate::auth::{Refusal, Timestamp};
+use crate::sentences;
 
 /// Fields that no condition need speak of.
 const FREE: [&str; 5] = ["awsaccesskeyid", "file", "policy", "signature", "x-amz-signature"];
@@ -184,11 +185,11 @@ fn number(value: &Value) -> Option<u64> {
 }
 
 fn invalid(what: &str) -> Refusal {
-    Refusal::new(Code::InvalidPolicyDocument, format!("Invalid Policy: {what}"))
+    sentences::FORM_POLICY.about(what)
 }
 
 fn denied(what: &str) -> Refusal {
-    Refusal::new(Code::AccessDenied, format!("Invalid according to Policy: {what}"))
+    sentences::FORM_DENIED.about(what)
 }
 
 #[cfg(test)]
@@ -196,6 +197,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::auth::Code;
 
     fn parse(document: &Value) -> Result<Policy, Code> {
         Policy::parse(&STANDARD.encode(document.to_string())).map_err(|refusal| refusal.code)

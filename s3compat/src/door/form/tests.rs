@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::auth::testing::{ACCESS_KEY, NOW_MS, keys};
-use crate::auth::{Authenticator, Timestamp};
+use crate::auth::{Authenticator, Code, Timestamp};
 use crate::door::config::DoorConfig;
 use crate::door::reply::Stamper;
 
