@@ -10,13 +10,13 @@ use martlet_protocol::VersionId;
 use martlet_protocol::entry::{Attributes, ETag, Marks, Object};
 use martlet_protocol::limits::USER_METADATA_BYTES_MAX;
 use martlet_proxy::ReadAfter;
+use s3s::S3Result;
 use s3s::dto::{ETag as WireETag, Metadata, Timestamp};
-use s3s::{S3Result, s3_error};
 use time::OffsetDateTime;
 
 use crate::errors::custom;
 use crate::lenient::Lenient;
-use crate::tags;
+use crate::{sentences, tags};
 
 const STORAGE_CLASS: HeaderName = HeaderName::from_static("x-amz-storage-class");
 const WEBSITE_REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
@@ -87,7 +87,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> S3Result<Option<String>> {
     match value.to_str() {
         Ok("") => Ok(None),
         Ok(text) => Ok(Some(text.to_owned())),
-        Err(_) => Err(s3_error!(InvalidArgument, "The header {name} must be plain ASCII")),
+        Err(_) => Err(sentences::HEADER_ASCII.named(name).into()),
     }
 }
 
@@ -105,11 +105,11 @@ fn check_redirect(target: &str) -> S3Result<()> {
 fn user_metadata(metadata: Metadata) -> S3Result<Vec<(String, String)>> {
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > USER_METADATA_BYTES_MAX {
-        return Err(s3_error!(
-            MetadataTooLarge,
-            "Your metadata headers exceed the maximum allowed metadata size of \
-             {USER_METADATA_BYTES_MAX} bytes"
-        ));
+        return Err(sentences::METADATA_TOO_LARGE
+            .refusal()
+            .with_detail("Size", bytes.to_string())
+            .with_detail("MaxSizeAllowed", USER_METADATA_BYTES_MAX.to_string())
+            .into());
     }
     let mut pairs: Vec<_> = metadata.into_iter().collect();
     // A hash map has no order of its own; entries must not differ from one run to the next.

@@ -9,8 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderValue};
 use martlet_protocol::entry::{Checksum, ChecksumAlgorithm, ChecksumKind, ETag};
+use s3s::S3Result;
 use s3s::dto::{ChecksumAlgorithm as WireAlgorithm, ChecksumType};
-use s3s::{S3Result, s3_error};
 
 use crate::sentences;
 
@@ -101,7 +101,7 @@ pub(crate) fn in_headers(
         match decode(algorithm, text) {
             Some(value) => found = Some((algorithm, value)),
             None if is_cut_off(text) => {
-                return Err(s3_error!(BadDigest, "Value for {name} header is invalid."));
+                return Err(sentences::CHECKSUM_CUT_OFF.about(name).into());
             }
             None => return Err(sentences::CHECKSUM_HEADER.about(name).into()),
         }
@@ -157,10 +157,7 @@ pub(crate) fn of_upload(
     let Some(algorithm) = asked(headers)? else {
         return match kind {
             None => Ok(None),
-            Some(_) => Err(s3_error!(
-                InvalidRequest,
-                "The {TYPE} header can only be used with the {ALGORITHM} header."
-            )),
+            Some(_) => Err(sentences::CHECKSUM_KIND_ALONE.error()),
         };
     };
     // The sums of a CRC over parts give that of the whole; a hash of parts gives nothing of it.
@@ -176,11 +173,7 @@ pub(crate) fn of_upload(
 }
 
 fn wrong_kind(kind: &str, algorithm: ChecksumAlgorithm) -> s3s::S3Error {
-    s3_error!(
-        InvalidRequest,
-        "The {kind} checksum type cannot be used with the {} checksum algorithm.",
-        name(algorithm).to_ascii_lowercase()
-    )
+    sentences::CHECKSUM_KIND.about_both(kind, name(algorithm).to_ascii_lowercase()).into()
 }
 
 /// The algorithm as a listing names it.

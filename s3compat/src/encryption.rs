@@ -14,8 +14,10 @@ use md5::{Digest, Md5};
 use s3s::{S3Error, S3Result, s3_error};
 
 use crate::errors::custom;
+use crate::sentences::{self, Sentence};
 
-const SERVER: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
+const SERVER_NAME: &str = "x-amz-server-side-encryption";
+const SERVER: HeaderName = HeaderName::from_static(SERVER_NAME);
 const KMS_KEY: HeaderName = HeaderName::from_static("x-amz-server-side-encryption-aws-kms-key-id");
 const KMS_CONTEXT: HeaderName = HeaderName::from_static("x-amz-server-side-encryption-context");
 const ALGORITHM: HeaderName =
@@ -78,12 +80,8 @@ impl Said {
         if self.is_silent() {
             return Ok(None);
         }
-        let algorithm = self.algorithm.as_ref().ok_or_else(|| {
-            refused(
-                "Requests specifying Server Side Encryption with Customer provided keys must \
-                 provide a valid encryption algorithm.",
-            )
-        })?;
+        let algorithm =
+            self.algorithm.as_ref().ok_or_else(|| refused(&sentences::CUSTOMER_ALGORITHM))?;
         if algorithm.as_bytes() != AES256.as_bytes() {
             return Err(custom(
                 "InvalidEncryptionAlgorithmError",
@@ -91,26 +89,14 @@ impl Said {
                 StatusCode::BAD_REQUEST,
             ));
         }
-        let key = self.key.as_ref().ok_or_else(|| {
-            refused(
-                "Requests specifying Server Side Encryption with Customer provided keys must \
-                 provide an appropriate secret key.",
-            )
-        })?;
-        let md5 = self.md5.as_ref().ok_or_else(|| {
-            refused(
-                "Requests specifying Server Side Encryption with Customer provided keys must \
-                 provide the client calculated MD5 of the secret key.",
-            )
-        })?;
+        let key = self.key.as_ref().ok_or_else(|| refused(&sentences::CUSTOMER_KEY))?;
+        let md5 = self.md5.as_ref().ok_or_else(|| refused(&sentences::CUSTOMER_KEY_MD5))?;
         let key = STANDARD.decode(key.as_bytes()).ok();
         let key: [u8; 32] = key
             .and_then(|key| key.try_into().ok())
-            .ok_or_else(|| refused("The secret key was invalid for the specified algorithm."))?;
+            .ok_or_else(|| refused(&sentences::CUSTOMER_KEY_SIZE))?;
         if STANDARD.encode(Md5::digest(key)).as_bytes() != md5.as_bytes() {
-            return Err(refused(
-                "The calculated MD5 hash of the key did not match the hash that was provided.",
-            ));
+            return Err(refused(&sentences::CUSTOMER_KEY_MISMATCH));
         }
         Ok(Some(CustomerKey::new(&key)))
     }
@@ -147,9 +133,9 @@ impl Encryption {
         let keys = Keys { managed: false, customer: self.own.key()?, source: self.source.key()? };
         match used {
             Use::Make => Ok(Keys { managed: self.managed()?, ..keys }),
-            Use::Read if self.server.is_some() || self.kms => Err(refused(
-                "x-amz-server-side-encryption header is not supported for this operation.",
-            )),
+            Use::Read if self.server.is_some() || self.kms => {
+                Err(refused(&sentences::ENCRYPTION_OF_READ))
+            }
             Use::Read => Ok(keys),
             Use::Complete => Ok(Keys { customer: keys.customer, ..Keys::default() }),
             Use::Nothing => Ok(Keys::default()),
@@ -160,26 +146,22 @@ impl Encryption {
     fn managed(&self) -> S3Result<bool> {
         let server = match self.server.as_ref().map(HeaderValue::as_bytes) {
             None if self.kms => {
-                return Err(refused(
-                    "A key of a key management service was given, and no encryption by one asked for.",
-                ));
+                return Err(refused(&sentences::KMS_KEY_ALONE));
             }
             None => return Ok(false),
             Some(server) => server,
         };
         if !self.own.is_silent() {
-            return Err(refused(
-                "Server Side Encryption with Customer provided key is incompatible with the \
-                 encryption method specified",
-            ));
+            return Err(refused(&sentences::CUSTOMER_AND_SERVER));
         }
         match server {
-            b"AES256" if self.kms => {
-                Err(refused("AES256 takes no key of a key management service."))
-            }
+            b"AES256" if self.kms => Err(refused(&sentences::KMS_KEY_WITH_AES256)),
             b"AES256" => Ok(true),
             b"aws:kms" | b"aws:kms:dsse" => Err(no_kms()),
-            _ => Err(refused("The encryption method specified is not supported")),
+            _ => {
+                let server = String::from_utf8_lossy(server);
+                Err(sentences::ENCRYPTION_METHOD.argument(SERVER_NAME, server).into())
+            }
         }
     }
 
@@ -212,8 +194,9 @@ pub(crate) fn no_kms() -> S3Error {
     )
 }
 
-fn refused(message: &'static str) -> S3Error {
-    S3Error::with_message(s3s::S3ErrorCode::InvalidArgument, message)
+/// An error about encryption: whichever header is wrong, S3 names the one that asks for it.
+fn refused(sentence: &Sentence) -> S3Error {
+    sentence.named(SERVER_NAME).into()
 }
 
 #[cfg(test)]

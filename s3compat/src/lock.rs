@@ -3,16 +3,20 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use martlet_protocol::lock::{Lock, Retention, RetentionMode};
+use s3s::S3Result;
 use s3s::dto::{Timestamp, TimestampFormat};
-use s3s::{S3Result, s3_error};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::access::Context;
+use crate::sentences;
 
-const MODE: HeaderName = HeaderName::from_static("x-amz-object-lock-mode");
-const RETAIN_UNTIL: HeaderName = HeaderName::from_static("x-amz-object-lock-retain-until-date");
-const LEGAL_HOLD: HeaderName = HeaderName::from_static("x-amz-object-lock-legal-hold");
+const MODE_NAME: &str = "x-amz-object-lock-mode";
+const RETAIN_UNTIL_NAME: &str = "x-amz-object-lock-retain-until-date";
+const LEGAL_HOLD_NAME: &str = "x-amz-object-lock-legal-hold";
+const MODE: HeaderName = HeaderName::from_static(MODE_NAME);
+const RETAIN_UNTIL: HeaderName = HeaderName::from_static(RETAIN_UNTIL_NAME);
+const LEGAL_HOLD: HeaderName = HeaderName::from_static(LEGAL_HOLD_NAME);
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The lock that the headers of a write ask for.
@@ -20,28 +24,23 @@ pub(crate) fn from_request(headers: &HeaderMap) -> S3Result<Lock> {
     let retention = match (text(headers, &MODE)?, text(headers, &RETAIN_UNTIL)?) {
         (None, None) => None,
         (Some(mode), Some(date)) => {
-            let mode = mode_of(mode)
-                .ok_or_else(|| s3_error!(InvalidArgument, "Unknown wormMode directive."))?;
-            let until_ms = parse_ms(date).ok_or_else(|| {
-                s3_error!(
-                    InvalidArgument,
-                    "The retain until date must be provided in ISO 8601 format"
-                )
-            })?;
+            let mode =
+                mode_of(mode).ok_or_else(|| sentences::LOCK_MODE.argument(MODE_NAME, mode))?;
+            let until_ms = parse_ms(date)
+                .ok_or_else(|| sentences::LOCK_DATE.argument(RETAIN_UNTIL_NAME, date))?;
             Some(Retention { mode, until_ms })
         }
-        _ => {
-            return Err(s3_error!(
-                InvalidArgument,
-                "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied"
-            ));
+        (mode, _) => {
+            // What is missing is named.
+            let name = if mode.is_none() { MODE_NAME } else { RETAIN_UNTIL_NAME };
+            return Err(sentences::LOCK_HALF.named(name).into());
         }
     };
     let legal_hold = match text(headers, &LEGAL_HOLD)? {
         None => None,
-        Some(text) => Some(hold_of(text).ok_or_else(|| {
-            s3_error!(InvalidArgument, "Legal Hold must be either of 'ON' or 'OFF'")
-        })?),
+        Some(text) => Some(
+            hold_of(text).ok_or_else(|| sentences::LOCK_HOLD.argument(LEGAL_HOLD_NAME, text))?,
+        ),
     };
     Ok(Lock { retention, legal_hold })
 }
@@ -50,7 +49,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> S3Result<Option<&'a st
     let Some(value) = headers.get(name) else { return Ok(None) };
     match value.to_str() {
         Ok(text) => Ok(Some(text)),
-        Err(_) => Err(s3_error!(InvalidArgument, "The header {name} must be plain ASCII")),
+        Err(_) => Err(sentences::HEADER_ASCII.named(name).into()),
     }
 }
 
@@ -152,6 +151,7 @@ fn add_days(context: &mut Context, until_ms: u64, now_ms: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::{DETAIL, read_detail};
 
     fn asked(pairs: &[(&'static str, &'static str)]) -> Result<Lock, String> {
         let pair = |(name, value): &(&'static str, &'static str)| {
@@ -159,6 +159,24 @@ mod tests {
         };
         let lock = from_request(&pairs.iter().map(pair).collect());
         lock.map_err(|error| error.code().as_str().to_owned())
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let named = |pairs: &[(&'static str, &'static str)]| {
+            let pair = |(name, value): &(&'static str, &'static str)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            };
+            let error = from_request(&pairs.iter().map(pair).collect()).unwrap_err();
+            let details = error.headers().unwrap().get_all(DETAIL).iter().filter_map(read_detail);
+            details.map(|(_, text)| text).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&[DATE, (MODE_NAME, "governance")]), [MODE_NAME, "governance"]);
+        let unread = [(MODE_NAME, "GOVERNANCE"), (RETAIN_UNTIL_NAME, "tomorrow")];
+        assert_eq!(named(&unread), [RETAIN_UNTIL_NAME, "tomorrow"]);
+        assert_eq!(named(&[(LEGAL_HOLD_NAME, "on")]), [LEGAL_HOLD_NAME, "on"]);
+        assert_eq!(named(&[DATE]), [MODE_NAME]);
+        assert_eq!(named(&unread[..1]), [RETAIN_UNTIL_NAME]);
     }
 
     const DATE: (&str, &str) = ("x-amz-object-lock-retain-until-date", "2030-01-03T00:00:00Z");

@@ -8,7 +8,7 @@ use s3s::dto::{
     Checksum, GetObjectAttributesInput, GetObjectAttributesOutput, GetObjectAttributesParts,
     ObjectPart,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result};
 
 use super::versions::named;
 use super::{BareTags, Operations, ReplyStatus, lenient, limit, wire_count, wire_size};
@@ -98,11 +98,7 @@ fn wanted(headers: &HeaderMap) -> S3Result<Vec<Attribute>> {
         }
     }
     if wanted.is_empty() {
-        return Err(s3_error!(
-            InvalidRequest,
-            "The {ATTRIBUTES} header specifying the attributes to be retrieved is either missing \
-             or empty"
-        ));
+        return Err(sentences::OBJECT_ATTRIBUTES.error());
     }
     Ok(wanted)
 }

@@ -21,6 +21,7 @@ use crate::attributes::wire_time;
 use crate::auth::UNNAMED_REGION;
 use crate::consistency::one;
 use crate::errors::s3_error;
+use crate::sentences;
 
 /// The storage policy of a bucket: asked for when it is made, and said of it.
 pub(crate) const STORAGE_POLICY: HeaderName = HeaderName::from_static("x-martlet-storage-policy");
@@ -42,7 +43,7 @@ fn check_labels(name: &str) -> S3Result<()> {
         || RESERVED_STARTS.iter().any(|start| name.starts_with(start))
         || RESERVED_ENDS.iter().any(|end| name.ends_with(end))
     {
-        return Err(s3_error!(InvalidBucketName, "The specified bucket is not valid."));
+        return Err(sentences::BUCKET_NAME.error());
     }
     Ok(())
 }
@@ -56,7 +57,8 @@ fn settings_of_new(ownership: Option<ObjectOwnership>, tags: &Tagging) -> S3Resu
     }
     if let Some(object_ownership) = ownership {
         if check_ownership(&object_ownership).is_err() {
-            return Err(s3_error!(InvalidArgument, "Invalid x-amz-object-ownership header"));
+            let wrong = sentences::OBJECT_OWNERSHIP.about(object_ownership.as_str());
+            return Err(wrong.with_detail("ArgumentName", "x-amz-object-ownership").into());
         }
         let controls =
             OwnershipControls { rules: vec![OwnershipControlsRule { object_ownership }] };
@@ -108,11 +110,7 @@ impl Operations {
                     let location = Some(format!("/{}", input.bucket));
                     return Ok(S3Response::new(CreateBucketOutput { location }));
                 }
-                Err(s3_error!(
-                    BucketAlreadyOwnedByYou,
-                    "Your previous request to create the named bucket succeeded and you already \
-                     own it."
-                ))
+                Err(sentences::BUCKET_OWNED.error())
             }
             Err(error) => Err(s3_error(error)),
         }
@@ -126,11 +124,7 @@ impl Operations {
         match configuration.location_constraint.as_ref().map(BucketLocationConstraint::as_str) {
             None | Some("") => Ok(()),
             Some(region) if region == &*self.region => Ok(()),
-            Some(region) => Err(s3_error!(
-                IllegalLocationConstraintException,
-                "The {region} location constraint is incompatible for the region specific \
-                 endpoint this request was sent to."
-            )),
+            Some(region) => Err(sentences::LOCATION.about(region).into()),
         }
     }
 
@@ -184,12 +178,7 @@ impl Operations {
             Some(asked) => usize::try_from(asked)
                 .ok()
                 .filter(|asked| (1..=BUCKETS_MAX).contains(asked))
-                .ok_or_else(|| {
-                    s3_error!(
-                        InvalidArgument,
-                        "Argument max-buckets must be an integer between 1 and {BUCKETS_MAX}"
-                    )
-                })?,
+                .ok_or_else(|| sentences::MAX_BUCKETS.argument("max-buckets", asked))?,
         };
         let after = match input.continuation_token.as_deref() {
             None => None,
@@ -243,8 +232,7 @@ impl Operations {
 
     /// The position in a continuation token.
     pub(super) fn open_token(&self, scope: &str, token: &str) -> S3Result<String> {
-        self.tokens.open(scope, token).ok_or_else(|| {
-            s3_error!(InvalidArgument, "The continuation token provided is incorrect")
-        })
+        let position = self.tokens.open(scope, token);
+        position.ok_or_else(|| sentences::CONTINUATION_TOKEN.named("continuation-token").into())
     }
 }

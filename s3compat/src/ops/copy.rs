@@ -131,11 +131,8 @@ pub(super) fn copy_source(source: CopySource) -> S3Result<((String, String), Opt
     match source {
         CopySource::Bucket { bucket, key, version_id } => {
             let version = version(version_id.as_deref())?;
-            if key.is_empty() {
-                return Err(s3_error!(InvalidArgument, "The copy source must name a key"));
-            }
-            if key.contains('\0') {
-                return Err(s3_error!(InvalidArgument, "A key can't contain NUL"));
+            if key.is_empty() || key.contains('\0') {
+                return Err(sentences::COPY_SOURCE_KEY.argument("x-amz-copy-source", key).into());
             }
             Ok(((bucket.into(), key.into()), version))
         }
@@ -148,6 +145,7 @@ pub(super) fn copy_source(source: CopySource) -> S3Result<((String, String), Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::{DETAIL, read_detail};
 
     fn source(header: &str) -> Result<(String, String), String> {
         let source = CopySource::parse(header).map_err(|error| error.to_string())?;
@@ -176,6 +174,16 @@ mod tests {
         assert!(source("bucket").is_err());
         assert!(source("bucket/%ff").is_err());
         assert!(source("/").is_err());
+    }
+
+    #[test]
+    fn a_source_that_is_none_is_named() {
+        let source = CopySource::parse("bucket/a%00b").unwrap();
+        let error = copy_source(source).unwrap_err();
+        assert_eq!(error.message(), Some("Invalid copy source object key"));
+        let details = error.headers().unwrap().get_all(DETAIL).iter().filter_map(read_detail);
+        let details: Vec<String> = details.map(|(_, text)| text).collect();
+        assert_eq!(details, ["x-amz-copy-source", "a\0b"]);
     }
 
     #[test]

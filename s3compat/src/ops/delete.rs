@@ -31,6 +31,8 @@ use crate::sentences;
 /// Deletes of one request under way at a time: enough to share syncs, few enough to share the
 /// node with others.
 const CONCURRENT_DELETES: usize = 64;
+const IF_MODIFIED: &str = "x-amz-if-match-last-modified-time";
+const IF_SIZE: &str = "x-amz-if-match-size";
 
 impl Operations {
     pub(super) async fn delete_object(
@@ -49,8 +51,8 @@ impl Operations {
         }
         let conditions = DeleteConditions {
             if_match: conditions.if_match,
-            modified_s: input.if_match_last_modified_time.as_ref().map(seconds_of).transpose()?,
-            size: input.if_match_size.map(size_of).transpose()?,
+            modified_s: seconds_of(IF_MODIFIED, input.if_match_last_modified_time.as_ref())?,
+            size: size_of(IF_SIZE, input.if_match_size)?,
         };
         let bypass = bypass_of(input.bypass_governance_retention);
         let deleted = self.delete_object_named(&input.bucket, name, &conditions, bypass).await?;
@@ -205,7 +207,7 @@ fn wire_deleted(object: ObjectIdentifier, outcome: &Deleted) -> DeletedObject {
 /// What must hold of one of many keys, and whether it is one.
 fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
     if object.key.is_empty() {
-        return Err(s3_error!(UserKeyMustBeSpecified, "The key must not be empty"));
+        return Err(sentences::KEY_EMPTY.error());
     }
     if object.key.len() > KEY_BYTES_MAX {
         return Err(sentences::KEY_TOO_LONG.error());
@@ -216,21 +218,24 @@ fn conditions_of(object: &ObjectIdentifier) -> S3Result<DeleteConditions> {
     });
     Ok(DeleteConditions {
         if_match,
-        modified_s: object.last_modified_time.as_ref().map(seconds_of).transpose()?,
-        size: object.size.map(size_of).transpose()?,
+        modified_s: seconds_of("LastModifiedTime", object.last_modified_time.as_ref())?,
+        size: size_of("Size", object.size)?,
     })
 }
 
-/// A time that an object must have been modified at.
-fn seconds_of(time: &Timestamp) -> S3Result<u64> {
+/// A time that an object must have been modified at, if the argument `name` says one.
+fn seconds_of(name: &'static str, time: Option<&Timestamp>) -> S3Result<Option<u64>> {
+    let Some(time) = time else { return Ok(None) };
     let seconds = OffsetDateTime::from(time.clone()).unix_timestamp();
-    let refused = |_| s3_error!(InvalidArgument, "Nothing was modified before 1970");
-    u64::try_from(seconds).map_err(refused)
+    let seconds = u64::try_from(seconds).map_err(|_| sentences::DELETE_TIME.named(name))?;
+    Ok(Some(seconds))
 }
 
-/// A size that an object must have.
-fn size_of(size: i64) -> S3Result<u64> {
-    u64::try_from(size).map_err(|_| s3_error!(InvalidArgument, "Nothing is smaller than 0 bytes"))
+/// A size that an object must have, if the argument `name` says one.
+fn size_of(name: &'static str, size: Option<i64>) -> S3Result<Option<u64>> {
+    let Some(size) = size else { return Ok(None) };
+    let bytes = u64::try_from(size).map_err(|_| sentences::DELETE_SIZE.argument(name, size))?;
+    Ok(Some(bytes))
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@
 //! `encoding-type=url` can be told of every key.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use s3s::S3Result;
 use s3s::dto::EncodingType;
-use s3s::{S3Result, s3_error};
+
+use crate::sentences;
 
 /// Everything but letters, digits, and what S3 leaves as it is. A space becomes `%20`, which both
 /// kinds of decoders read as one.
@@ -27,9 +29,7 @@ impl Encoding {
         match encoding.map(EncodingType::as_str) {
             None | Some("") => Ok(Self::Plain),
             Some(EncodingType::URL) => Ok(Self::Url),
-            Some(_) => {
-                Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request"))
-            }
+            Some(other) => Err(sentences::ENCODING_TYPE.argument("encoding-type", other).into()),
         }
     }
 

@@ -9,7 +9,7 @@ use s3s::dto::{
     GetBucketEncryptionOutput, PutBucketEncryptionInput, PutBucketEncryptionOutput,
     ServerSideEncryptionConfiguration, ServerSideEncryptionRule,
 };
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result};
 
 use super::settings::missing;
 use super::{Operations, ReplyStatus, lenient};
@@ -43,10 +43,7 @@ fn check(configuration: &ServerSideEncryptionConfiguration) -> S3Result<()> {
     };
     match rule.sse_algorithm.as_str() {
         AES256 if rule.kms_master_key_id.is_none() => Ok(()),
-        AES256 => Err(s3_error!(
-            InvalidArgument,
-            "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms"
-        )),
+        AES256 => Err(sentences::KMS_KEY_OF_BUCKET.error()),
         "aws:kms" | "aws:kms:dsse" => Err(no_kms()),
         _ => Err(sentences::MALFORMED_XML.error()),
     }

@@ -13,7 +13,7 @@ use s3s::dto::{
     PutObjectLegalHoldInput, PutObjectLegalHoldOutput, PutObjectLockConfigurationInput,
     PutObjectLockConfigurationOutput, PutObjectRetentionInput, PutObjectRetentionOutput,
 };
-use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::rights::Rights;
 use super::settings::missing;
@@ -62,7 +62,7 @@ fn period(days: Option<i32>, years: Option<i32>) -> S3Result<Period> {
 /// What a bucket is to say about locks.
 fn bucket_lock(configuration: Option<ObjectLockConfiguration>) -> S3Result<BucketLock> {
     let Some(configuration) = configuration else {
-        return Err(s3_error!(MissingRequestBodyError, "Request Body is empty"));
+        return Err(sentences::NO_BODY.error());
     };
     let enabled = configuration.object_lock_enabled.as_ref().map(ObjectLockEnabled::as_str);
     if enabled != Some(ObjectLockEnabled::ENABLED) {

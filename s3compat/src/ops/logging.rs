@@ -15,7 +15,7 @@ use s3s::dto::{
     PutBucketLoggingInput, PutBucketLoggingOutput, SimplePrefix, TargetGrant,
     TargetObjectKeyFormat,
 };
-use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Request, S3Response, S3Result};
 
 use super::access::denied;
 use super::acl::{Control, Owners, mark, resolve_grants};
@@ -107,10 +107,7 @@ impl Operations {
             return Err(no_target());
         }
         if !logging.grants.is_empty() && Control::of(&target.settings).is_enforced() {
-            return Err(s3_error!(
-                InvalidArgument,
-                "Buckets whose owner is enforced take no target grants"
-            ));
+            return Err(sentences::LOGGING_GRANTS.error());
         }
         if !may_deliver(&target, (&bucket, &owner), &logging) {
             return Err(denied());
@@ -123,7 +120,7 @@ impl Operations {
     async fn logging_of(&self, enabled: LoggingEnabled, owner: &str) -> S3Result<Logging> {
         let format = key_format(enabled.target_object_key_format)?;
         if enabled.target_prefix.len() > KEY_BYTES_MAX - AFTER_PREFIX_BYTES {
-            return Err(s3_error!(InvalidArgument, "The target prefix is too long"));
+            return Err(sentences::LOGGING_PREFIX.error());
         }
         let wire = enabled.target_grants.unwrap_or_default().into_iter().map(wire_grant);
         let wire: Vec<WireGrant> = wire.collect::<S3Result<_>>()?;

@@ -172,13 +172,9 @@ fn named_part(part: CompletedPart) -> S3Result<NamedPart> {
 }
 
 fn object_size(size: Option<i64>) -> S3Result<Option<u64>> {
-    size.map(u64::try_from).transpose().map_err(|_| {
-        let given = size.unwrap_or_default();
-        s3_error!(
-            InvalidRequest,
-            "Value for x-amz-mp-object-size header is less than zero: '{given}'"
-        )
-    })
+    size.map(u64::try_from)
+        .transpose()
+        .map_err(|_| sentences::OBJECT_SIZE_NEGATIVE.about(size.unwrap_or_default()).into())
 }
 
 /// Where the object can be read, as far as the request and whoever ends TLS in front tell.

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use martlet_protocol::entry::{Checksum, Object};
 use martlet_proxy::{Error, ObjectName, ObjectRead, ReadAfter, Selection};
 use s3s::dto::{ChecksumMode, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};
-use s3s::{S3Request, S3Response, S3Result, s3_error};
+use s3s::{S3Request, S3Response, S3Result};
 
 use super::lock::add_lock;
 use super::outgoing::outgoing;
@@ -167,10 +167,7 @@ fn selection(range: Option<Selection>, part: Option<i32>) -> S3Result<Selection>
             }
             _ => Err(sentences::PART_NUMBER.argument("partNumber", number).into()),
         },
-        (Some(_), Some(_)) => Err(s3_error!(
-            InvalidRequest,
-            "Cannot specify both Range header and partNumber query parameter"
-        )),
+        (Some(_), Some(_)) => Err(sentences::RANGE_AND_PART.error()),
     }
 }
 
@@ -203,7 +200,7 @@ impl Overrides {
         for (name, text) in texts {
             let Some(text) = text else { continue };
             let Ok(value) = HeaderValue::try_from(text) else {
-                return Err(s3_error!(InvalidArgument, "response-{name} is no header value"));
+                return Err(sentences::OVERRIDE_VALUE.named(format!("response-{name}")).into());
             };
             headers.insert(name, value);
         }

@@ -18,14 +18,21 @@ use crate::checksums::{wire_algorithm, wire_kind};
 use crate::errors::s3_error;
 use crate::sentences;
 
+const VERSION_ID_MARKER: &str = "version-id-marker";
+
 /// The version that a request names, if it names one.
 pub(super) fn version(text: Option<&str>) -> S3Result<Option<VersionId>> {
+    version_in("versionId", text)
+}
+
+/// The version in the argument `name`, if there is one.
+fn version_in(name: &'static str, text: Option<&str>) -> S3Result<Option<VersionId>> {
     let Some(text) = text else { return Ok(None) };
     if text.is_empty() {
-        return Err(sentences::VERSION_ID_EMPTY.argument("versionId", text).into());
+        return Err(sentences::VERSION_ID_EMPTY.argument(name, text).into());
     }
     let parsed = text.parse();
-    parsed.map(Some).map_err(|_| sentences::VERSION_ID.argument("versionId", text).into())
+    parsed.map(Some).map_err(|_| sentences::VERSION_ID.argument(name, text).into())
 }
 
 /// An object as a request names it.
@@ -66,10 +73,7 @@ impl Operations {
                 return Err(sentences::MALFORMED_XML.error());
             }
             None => {
-                return Err(s3_error!(
-                    IllegalVersioningConfigurationException,
-                    "The Versioning element must be specified as Enabled or Suspended"
-                ));
+                return Err(sentences::VERSIONING_STATUS.error());
             }
         };
         self.store.set_versioning(&input.bucket, is_on).await.map_err(s3_error)?;
@@ -135,11 +139,10 @@ impl Operations {
 /// Where among the versions of its key a page begins.
 fn after_version(key: Option<&str>, version_id: Option<&str>) -> S3Result<Option<VersionId>> {
     match (key, version_id.filter(|id| !id.is_empty())) {
-        (None, Some(_)) => Err(s3_error!(
-            InvalidArgument,
-            "A version-id marker cannot be specified without a key marker."
-        )),
-        (_, id) => version(id),
+        (None, Some(id)) => {
+            Err(sentences::VERSION_ID_MARKER.argument(VERSION_ID_MARKER, id).into())
+        }
+        (_, id) => version_in(VERSION_ID_MARKER, id),
     }
 }
 
@@ -174,6 +177,7 @@ fn wire_marker(version: ListedVersion, encoding: Encoding, owner: &Owner) -> Del
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::{DETAIL, read_detail};
 
     fn code<T: std::fmt::Debug>(outcome: S3Result<T>) -> String {
         outcome.unwrap_err().code().as_str().to_owned()
@@ -188,6 +192,19 @@ mod tests {
         for wrong in ["", "1", "Null", "zz", &id[1..]] {
             assert_eq!(code(version(Some(wrong))), "InvalidArgument", "{wrong}");
         }
+    }
+
+    fn argument(outcome: S3Result<Option<VersionId>>) -> Vec<String> {
+        let error = outcome.unwrap_err();
+        let details = error.headers().unwrap().get_all(DETAIL).iter().filter_map(read_detail);
+        details.map(|(_, text)| text).collect()
+    }
+
+    #[test]
+    fn errors_name_the_argument_that_has_the_version() {
+        assert_eq!(argument(version(Some("1"))), ["versionId", "1"]);
+        assert_eq!(argument(after_version(Some("k"), Some("1"))), ["version-id-marker", "1"]);
+        assert_eq!(argument(after_version(None, Some("null"))), ["version-id-marker", "null"]);
     }
 
     #[test]

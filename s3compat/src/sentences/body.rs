@@ -14,8 +14,19 @@ pub(crate) const CHECKSUM_ALGORITHM: Sentence = known(
     "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, \
      CRC32C, CRC64NVME, MD5, SHA1, SHA256, SHA512, XXHASH128, XXHASH3, XXHASH64]",
 );
+pub(crate) const CHECKSUM_CUT_OFF: Sentence =
+    known(Code::BadDigest, "Value for {} header is invalid.");
 pub(crate) const CHECKSUM_HEADER: Sentence =
     known(Code::InvalidRequest, "Value for {} header is invalid.");
+pub(crate) const CHECKSUM_KIND: Sentence = known(
+    Code::InvalidRequest,
+    "The {} checksum type cannot be used with the {} checksum algorithm.",
+);
+pub(crate) const CHECKSUM_KIND_ALONE: Sentence = known(
+    Code::InvalidRequest,
+    "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm \
+     header.",
+);
 pub(crate) const CHECKSUM_NAME: Sentence = known(
     Code::InvalidRequest,
     "The algorithm type you specified in x-amz-checksum- header is invalid.",

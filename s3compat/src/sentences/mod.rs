@@ -6,12 +6,13 @@
 //!
 //! What many parts of the store raise stands here; the rest by what it is about:
 //!
-//! * [`body`]: what a request brings.
+//! * [`body`], [`encryption`]: what a request brings, and how it is kept.
 //! * [`signing`], [`form`]: who sent it.
 //! * [`cors`], [`lifecycle`], [`notification`]: what is set about a bucket.
 
 mod body;
 mod cors;
+mod encryption;
 mod form;
 mod lifecycle;
 mod notification;
@@ -21,6 +22,7 @@ use s3s::S3Error;
 
 pub(crate) use self::body::*;
 pub(crate) use self::cors::*;
+pub(crate) use self::encryption::*;
 pub(crate) use self::form::*;
 pub(crate) use self::lifecycle::*;
 pub(crate) use self::notification::*;
@@ -82,6 +84,13 @@ const fn known(code: Code, text: &'static str) -> Sentence {
 }
 
 pub(crate) const ACCESS_DENIED: Sentence = known(Code::AccessDenied, "Access Denied");
+pub(crate) const ACLS_BOTH: Sentence =
+    known(Code::InvalidRequest, "Specifying both Canned ACLs and Header Grants is not allowed");
+pub(crate) const ACL_CANNED: Sentence = known(Code::InvalidArgument, "\"{}\" is no canned ACL");
+pub(crate) const ACL_GRANT: Sentence =
+    known(Code::InvalidArgument, "Argument format not recognized");
+pub(crate) const ACL_GROUP: Sentence = known(Code::InvalidArgument, "Invalid group uri");
+pub(crate) const ACL_ID: Sentence = known(Code::InvalidArgument, "Invalid id");
 pub(crate) const BUCKET_EXISTS: Sentence = known(
     Code::BucketAlreadyExists,
     "The requested bucket name is not available. The bucket namespace is shared by all users of the \
@@ -91,10 +100,16 @@ pub(crate) const BUCKET_NAME: Sentence =
     known(Code::InvalidBucketName, "The specified bucket is not valid.");
 pub(crate) const BUCKET_NOT_EMPTY: Sentence =
     known(Code::BucketNotEmpty, "The bucket you tried to delete is not empty");
+pub(crate) const BUCKET_OWNED: Sentence = known(
+    Code::BucketAlreadyOwnedByYou,
+    "Your previous request to create the named bucket succeeded and you already own it.",
+);
 pub(crate) const CONFLICT: Sentence = known(
     Code::ConditionalRequestConflict,
     "The conditional request cannot succeed due to a conflicting operation against this resource.",
 );
+pub(crate) const CONTINUATION_TOKEN: Sentence =
+    known(Code::InvalidArgument, "The continuation token provided is incorrect");
 pub(crate) const COPY_ONTO_ITSELF: Sentence = known(
     Code::InvalidRequest,
     "This copy request is illegal because it is trying to copy an object to itself without changing the \
@@ -107,9 +122,19 @@ pub(crate) const COPY_RANGE: Sentence = known(
 );
 pub(crate) const COPY_SOURCE_ENCODING: Sentence =
     known(Code::InvalidArgument, "Invalid copy source encoding");
+pub(crate) const COPY_SOURCE_KEY: Sentence =
+    known(Code::InvalidArgument, "Invalid copy source object key");
 pub(crate) const COPY_SOURCE_STRAY: Sentence =
     known(Code::InvalidArgument, "You can only specify a copy source header for copy requests.");
+pub(crate) const DELETE_SIZE: Sentence =
+    known(Code::InvalidArgument, "Nothing is smaller than 0 bytes");
+pub(crate) const DELETE_TIME: Sentence =
+    known(Code::InvalidArgument, "Nothing was modified before 1970");
 pub(crate) const DIRECTIVE: Sentence = known(Code::InvalidArgument, "Unknown {} directive.");
+pub(crate) const ENCODING_TYPE: Sentence =
+    known(Code::InvalidArgument, "Invalid Encoding Method specified in Request");
+pub(crate) const HEADER_ASCII: Sentence =
+    known(Code::InvalidArgument, "The header {} must be plain ASCII");
 pub(crate) const HEADER_SECTION: Sentence = known(
     Code::RequestHeaderSectionTooLarge,
     "Your request header section exceeds the maximum allowed size",
@@ -134,16 +159,40 @@ pub(crate) const INVALID_RANGE: Sentence =
     known(Code::InvalidRange, "The requested range is not satisfiable");
 pub(crate) const INVALID_URI: Sentence =
     known(Code::InvalidUri, "Couldn't parse the specified URI");
+pub(crate) const KEY_EMPTY: Sentence =
+    known(Code::UserKeyMustBeSpecified, "The key must not be empty");
 pub(crate) const KEY_NUL: Sentence = known(Code::InvalidArgument, "A key can't contain NUL");
 pub(crate) const KEY_TOO_LONG: Sentence = known(Code::KeyTooLong, "Your key is too long");
 pub(crate) const LIMIT: Sentence =
     known(Code::InvalidArgument, "Argument {} must be an integer between 0 and 2147483647");
+pub(crate) const LOCATION: Sentence = known(
+    Code::IllegalLocationConstraint,
+    "The {} location constraint is incompatible for the region specific endpoint this request \
+     was sent to.",
+);
 pub(crate) const LOCKED: Sentence =
     known(Code::AccessDenied, "Access Denied because object protected by object lock.");
+pub(crate) const LOCK_DATE: Sentence =
+    known(Code::InvalidArgument, "The retain until date must be provided in ISO 8601 format");
+pub(crate) const LOCK_HALF: Sentence = known(
+    Code::InvalidArgument,
+    "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied",
+);
+pub(crate) const LOCK_HOLD: Sentence =
+    known(Code::InvalidArgument, "Legal Hold must be either of 'ON' or 'OFF'");
+pub(crate) const LOCK_MODE: Sentence = known(Code::InvalidArgument, "Unknown wormMode directive.");
+pub(crate) const LOGGING_GRANTS: Sentence =
+    known(Code::InvalidArgument, "Buckets whose owner is enforced take no target grants");
+pub(crate) const LOGGING_PREFIX: Sentence =
+    known(Code::InvalidArgument, "The target prefix is too long");
 pub(crate) const MALFORMED_XML: Sentence = known(
     Code::MalformedXml,
     "The XML you provided was not well-formed or did not validate against our published schema",
 );
+pub(crate) const MAX_BUCKETS: Sentence =
+    known(Code::InvalidArgument, "Argument max-buckets must be an integer between 1 and 10000");
+pub(crate) const METADATA_TOO_LARGE: Sentence =
+    known(Code::MetadataTooLarge, "Your metadata headers exceed the maximum allowed metadata size");
 pub(crate) const METHOD_NOT_ALLOWED: Sentence =
     known(Code::MethodNotAllowed, "The specified method is not allowed against this resource.");
 pub(crate) const NOT_A_NUMBER: Sentence =
@@ -152,6 +201,7 @@ pub(crate) const NOT_IMPLEMENTED: Sentence = known(
     Code::NotImplemented,
     "A header or query parameter you provided implies functionality that is not implemented",
 );
+pub(crate) const NO_BODY: Sentence = known(Code::MissingRequestBody, "Request Body is empty");
 pub(crate) const NO_SUCH_BUCKET: Sentence =
     known(Code::NoSuchBucket, "The specified bucket does not exist");
 pub(crate) const NO_SUCH_CORS: Sentence =
@@ -170,14 +220,24 @@ pub(crate) const NO_SUCH_VERSION: Sentence =
     known(Code::NoSuchVersion, "The specified version does not exist.");
 pub(crate) const OBJECT_ATTRIBUTE: Sentence =
     known(Code::InvalidArgument, "Invalid attribute name specified.");
+pub(crate) const OBJECT_ATTRIBUTES: Sentence = known(
+    Code::InvalidRequest,
+    "The x-amz-object-attributes header specifying the attributes to be retrieved is either \
+     missing or empty",
+);
+pub(crate) const OBJECT_OWNERSHIP: Sentence =
+    known(Code::InvalidArgument, "Invalid x-amz-object-ownership header: {}");
 pub(crate) const OBJECT_SIZE: Sentence =
     known(Code::InvalidRequest, "Value for x-amz-mp-object-size header is invalid: '{}'");
+pub(crate) const OBJECT_SIZE_NEGATIVE: Sentence =
+    known(Code::InvalidRequest, "Value for x-amz-mp-object-size header is less than zero: '{}'");
 pub(crate) const OVERRIDE: Sentence =
     known(Code::InvalidArgument, "{} is not in the set of overridable response headers.");
 pub(crate) const OVERRIDE_ANONYMOUS: Sentence = known(
     Code::InvalidRequest,
     "Request specific response headers cannot be used for anonymous GET requests.",
 );
+pub(crate) const OVERRIDE_VALUE: Sentence = known(Code::InvalidArgument, "{} is no header value");
 pub(crate) const PART_NUMBER: Sentence =
     known(Code::InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive");
 pub(crate) const PART_NUMBER_OF_COMPLETE: Sentence =
@@ -194,6 +254,8 @@ pub(crate) const PRECONDITION_FAILED: Sentence = known(
 pub(crate) const QUERY_KEYS: Sentence = known(Code::InvalidArgument, "Too many query parameters");
 pub(crate) const QUERY_KEY_TWICE: Sentence =
     known(Code::InvalidArgument, "A query parameter may be given only once");
+pub(crate) const RANGE_AND_PART: Sentence =
+    known(Code::InvalidRequest, "Cannot specify both Range header and partNumber query parameter");
 pub(crate) const SLOW_DOWN: Sentence = known(Code::SlowDown, "Please reduce your request rate.");
 pub(crate) const TAGS_COUNT: Sentence =
     known(Code::InvalidTag, "There cannot be more tags than {}");
@@ -218,12 +280,18 @@ pub(crate) const UPLOADS_OF_KEY: Sentence =
     known(Code::InvalidRequest, "Key is not expected for the GET method ?uploads subresource");
 pub(crate) const UPLOAD_ID_MARKER: Sentence =
     known(Code::InvalidArgument, "Invalid uploadId marker");
+pub(crate) const VERSIONING_STATUS: Sentence = known(
+    Code::IllegalVersioningConfiguration,
+    "The Versioning element must be specified as Enabled or Suspended",
+);
 pub(crate) const VERSIONS_OF_KEY: Sentence =
     known(Code::InvalidRequest, "There is no such thing as the ?versions sub-resource for a key");
 pub(crate) const VERSION_ID: Sentence =
     known(Code::InvalidArgument, "Invalid version id specified");
 pub(crate) const VERSION_ID_EMPTY: Sentence =
     known(Code::InvalidArgument, "Version id cannot be the empty string");
+pub(crate) const VERSION_ID_MARKER: Sentence =
+    known(Code::InvalidArgument, "A version-id marker cannot be specified without a key marker.");
 
 #[cfg(test)]
 mod tests {

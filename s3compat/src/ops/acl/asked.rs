@@ -2,11 +2,12 @@
 
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{AccessControlPolicy, Grant as WireGrant, Type};
-use s3s::{S3Error, S3Result, s3_error};
+use s3s::{S3Error, S3Result};
 
 use super::canned::Canned;
 use crate::access::{GRANTS_MAX, Permission};
 use crate::errors::custom;
+use crate::sentences;
 
 /// Names a canned list.
 const CANNED: &str = "x-amz-acl";
@@ -51,7 +52,9 @@ impl Asked {
             let Some(value) = headers.get(name) else { continue };
             let value = value.to_str().unwrap_or_default();
             for named in value.split(',') {
-                grants.push((named_in(named).ok_or_else(|| no_grantee(name))?, permission));
+                let named = named_in(named);
+                let named = named.ok_or_else(|| sentences::ACL_GRANT.argument(name, value))?;
+                grants.push((named, permission));
             }
         }
         match (canned, grants.is_empty()) {
@@ -59,10 +62,7 @@ impl Asked {
             (Some(canned), true) => Ok(Some(Self::Canned(canned))),
             (None, false) if grants.len() > GRANTS_MAX => Err(malformed()),
             (None, false) => Ok(Some(Self::Granted { owner: None, grants })),
-            (Some(_), false) => Err(s3_error!(
-                InvalidRequest,
-                "Specifying both Canned ACLs and Header Grants is not allowed"
-            )),
+            (Some(_), false) => Err(sentences::ACLS_BOTH.error()),
         }
     }
 
@@ -124,12 +124,8 @@ pub(super) fn granted(grant: WireGrant) -> Option<(Named, Permission)> {
     Some((named, permission))
 }
 
-fn no_grantee(header: &str) -> S3Error {
-    s3_error!(InvalidArgument, "Argument format not recognized: {header}")
-}
-
 pub(super) fn malformed() -> S3Error {
-    custom("MalformedACLError", crate::sentences::MALFORMED_XML.text, StatusCode::BAD_REQUEST)
+    custom("MalformedACLError", sentences::MALFORMED_XML.text, StatusCode::BAD_REQUEST)
 }
 
 #[cfg(test)]

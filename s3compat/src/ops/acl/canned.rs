@@ -5,6 +5,7 @@
 use s3s::{S3Result, s3_error};
 
 use crate::access::{Acl, Grant, Grantee, Permission};
+use crate::sentences;
 
 /// A list by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl Canned {
             "aws-exec-read" => {
                 return Err(s3_error!(NotImplemented, "There is nobody that {name} grants to"));
             }
-            _ => return Err(s3_error!(InvalidArgument, "{name:?} is no canned ACL")),
+            _ => return Err(sentences::ACL_CANNED.argument("x-amz-acl", name).into()),
         })
     }
 

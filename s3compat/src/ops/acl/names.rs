@@ -4,20 +4,21 @@ use std::collections::HashMap;
 
 use martlet_protocol::entry::Marks;
 use martlet_proxy::{ROOT, Session};
+use s3s::S3Result;
 use s3s::dto::{Grant as WireGrant, Grantee as WireGrantee, Owner, Permission, Type};
-use s3s::{S3Result, s3_error};
 
 use super::super::guard::list_of;
 use super::super::wire_owner;
 use super::asked::Named;
 use crate::access::{Acl, Grant, Grantee};
 use crate::errors::{custom, s3_error};
+use crate::sentences;
 
 /// Who is meant. `known` are accounts that need not be looked up.
 pub(super) async fn resolve(store: &Session, named: Named, known: &[&str]) -> S3Result<Grantee> {
     match named {
         Named::Uri(uri) => {
-            Grantee::group(&uri).ok_or_else(|| s3_error!(InvalidArgument, "Invalid group uri"))
+            Grantee::group(&uri).ok_or_else(|| sentences::ACL_GROUP.argument("uri", uri).into())
         }
         Named::Id(id) => {
             let is_there = id == ROOT
@@ -26,7 +27,7 @@ pub(super) async fn resolve(store: &Session, named: Named, known: &[&str]) -> S3
             if is_there {
                 return Ok(Grantee::Canonical(id));
             }
-            Err(s3_error!(InvalidArgument, "Invalid id"))
+            Err(sentences::ACL_ID.argument("id", id).into())
         }
         Named::Address(address) => {
             let found = store.owner_called(&address).await.map_err(s3_error)?;

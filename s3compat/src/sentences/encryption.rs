@@ -1,0 +1,47 @@
+//! Errors about encryption, by the server's keys and by the customer's.
+
+use super::{Sentence, known};
+use crate::auth::Code;
+
+pub(crate) const CUSTOMER_ALGORITHM: Sentence = known(
+    Code::InvalidArgument,
+    "Requests specifying Server Side Encryption with Customer provided keys must provide a \
+     valid encryption algorithm.",
+);
+pub(crate) const CUSTOMER_AND_SERVER: Sentence = known(
+    Code::InvalidArgument,
+    "Server Side Encryption with Customer provided key is incompatible with the encryption \
+     method specified",
+);
+pub(crate) const CUSTOMER_KEY: Sentence = known(
+    Code::InvalidArgument,
+    "Requests specifying Server Side Encryption with Customer provided keys must provide an \
+     appropriate secret key.",
+);
+pub(crate) const CUSTOMER_KEY_MD5: Sentence = known(
+    Code::InvalidArgument,
+    "Requests specifying Server Side Encryption with Customer provided keys must provide the \
+     client calculated MD5 of the secret key.",
+);
+pub(crate) const CUSTOMER_KEY_MISMATCH: Sentence = known(
+    Code::InvalidArgument,
+    "The calculated MD5 hash of the key did not match the hash that was provided.",
+);
+pub(crate) const CUSTOMER_KEY_SIZE: Sentence =
+    known(Code::InvalidArgument, "The secret key was invalid for the specified algorithm.");
+pub(crate) const ENCRYPTION_METHOD: Sentence =
+    known(Code::InvalidArgument, "The encryption method specified is not supported");
+pub(crate) const ENCRYPTION_OF_READ: Sentence = known(
+    Code::InvalidArgument,
+    "x-amz-server-side-encryption header is not supported for this operation.",
+);
+pub(crate) const KMS_KEY_ALONE: Sentence = known(
+    Code::InvalidArgument,
+    "A key of a key management service was given, and no encryption by one asked for.",
+);
+pub(crate) const KMS_KEY_OF_BUCKET: Sentence = known(
+    Code::InvalidArgument,
+    "a KMSMasterKeyID is not applicable if the default sse algorithm is not aws:kms",
+);
+pub(crate) const KMS_KEY_WITH_AES256: Sentence =
+    known(Code::InvalidArgument, "AES256 takes no key of a key management service.");
