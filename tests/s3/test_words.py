@@ -228,6 +228,40 @@ def test_arguments(server, bucket):
     assert (error["ArgumentName"], error["ArgumentValue"]) == ("versionId", "no-version")
 
 
+@pytest.mark.parametrize("method,path,headers,name,value", [
+    ("GET", "{}?encoding-type=base64", {}, "encoding-type", "base64"),
+    ("GET", "{}?versions&encoding-type=x", {}, "encoding-type", "x"),
+    ("GET", "{}?list-type=2&continuation-token=x", {}, "continuation-token", None),
+    ("GET", "?max-buckets=0", {}, "max-buckets", "0"),
+    ("GET", "?continuation-token=x", {}, "continuation-token", None),
+    ("GET", "{}?versions&version-id-marker=null", {}, "version-id-marker", "null"),
+    ("GET", "{}?versions&key-marker=k&version-id-marker=x", {}, "version-id-marker", "x"),
+    ("GET", "{}/k?response-colour=red", {}, "response-colour", "red"),
+    ("PUT", "{}/k?partNumber=1", {}, "partNumber", None),
+    ("PUT", "{}-other", {"x-amz-object-ownership": "x"}, "x-amz-object-ownership", None),
+    ("PUT", "{}?acl", {"x-amz-acl": "public"}, "x-amz-acl", "public"),
+    ("PUT", "{}?acl", {"x-amz-grant-read": "bob"}, "x-amz-grant-read", "bob"),
+    ("PUT", "{}?acl", {"x-amz-grant-read": "id=nobody"}, "id", "nobody"),
+    ("PUT", "{}?acl", {"x-amz-grant-read": "uri=http://group"}, "uri", "http://group"),
+    ("PUT", "{}/k", {"x-amz-copy-source": "/bucket/"}, "x-amz-copy-source", None),
+    ("PUT", "{}/k", {"x-amz-copy-source": "/bucket/%zz"}, "x-amz-copy-source", "/bucket/%zz"),
+    ("PUT", "{}/k", {"x-amz-copy-source": "/bucket/k", "x-amz-metadata-directive": "x"},
+     "x-amz-metadata-directive", "x"),
+    ("PUT", "{}/k", {"x-amz-object-lock-mode": "GOVERNANCE"}, "x-amz-object-lock-retain-until-date", None),
+    ("PUT", "{}/k", {"x-amz-object-lock-mode": "x", "x-amz-object-lock-retain-until-date": "2099-01-01T00:00:00Z"},
+     "x-amz-object-lock-mode", "x"),
+    ("PUT", "{}/k", {"x-amz-object-lock-legal-hold": "on"}, "x-amz-object-lock-legal-hold", "on"),
+    ("PUT", "{}/k", {"x-amz-server-side-encryption": "x"}, "x-amz-server-side-encryption", "x"),
+    ("PUT", "{}/k", {"x-amz-server-side-encryption-customer-algorithm": "AES256"},
+     "x-amz-server-side-encryption", None),
+    ("DELETE", "{}/k", {"x-amz-if-match-size": "-1"}, "x-amz-if-match-size", "-1"),
+])
+def test_arguments_are_named(server, bucket, method, path, headers, name, value):
+    reply = wire.request(server, method, "/" + path.format(bucket), headers)
+    error = said(reply, 400, "InvalidArgument")
+    assert (error["ArgumentName"], error.get("ArgumentValue")) == (name, value), error
+
+
 def test_cross_origin_requests(server, s3, bucket):
     def refused(message):
         asked = {"origin": "http://a", "access-control-request-method": "PUT"}
