@@ -20,7 +20,7 @@ from rows import Figure, Row, print_table
 GET = ["--op", "get", "--size", "4KiB", "--objects", "256", "--concurrency", "8", "--prefix", "crowd",
        "--prepared"]
 DOCUMENT_BYTES, SENT_BYTES = 1 << 20, 50_000
-PAUSE_S = 1.0
+PAUSE_S = 10.0
 """Seconds from the end of a connection until the next one takes its place."""
 SENT = [
     b"",
