@@ -54,10 +54,16 @@ mod tests {
     use super::super::layout::tests::layout;
     use super::*;
 
+    /// A port that no other test asks for: one of those would take it as soon as it is free again.
+    fn own_port() -> u16 {
+        let offset = std::process::id() % u32::from(STEP);
+        20_000 + u16::try_from(offset).unwrap()
+    }
+
     #[test]
     fn a_port_that_somebody_has_is_passed_over() {
         let mut ports = Ports::default();
-        let first = ports.take(7001).unwrap();
+        let first = ports.take(own_port()).unwrap();
         let second = ports.take(first).unwrap();
         assert_ne!(first, second);
         assert!(TcpListener::bind(loopback(second)).is_err(), "it is not held");

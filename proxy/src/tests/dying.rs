@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use martlet_protocol::entry::{Attributes, Marks};
+use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::Fault;
 use martlet_protocol::{DeviceId, Level, UploadId, WriteId};
 use tokio::time::{sleep, timeout};
@@ -13,8 +13,9 @@ use tokio::time::{sleep, timeout};
 use super::harness::{body, pattern, put};
 use super::multipart::naming;
 use super::nodes::{Fortune, Nodes, Proxy};
+use super::objects::copy_of;
 use crate::{
-    CompleteUpload, CopyObject, Error, NewUpload, ObjectStore, ReadConditions, Result, Selection,
+    CompleteUpload, Error, NewUpload, ObjectStore, ReadConditions, Result, Selection,
     WriteConditions,
 };
 
@@ -122,17 +123,7 @@ async fn m1_a_delete_is_done_or_not_for_everyone() {
 async fn m1_a_copy_is_there_whole_or_not_at_all_for_everyone() {
     let (old, new) = (pattern(500, 1), pattern(40_000, 2));
     at_every_call(Some(&old), Some(&new), |store| async move {
-        let copy = CopyObject {
-            source: ("b".into(), "source".into()),
-            source_version: None,
-            source_conditions: ReadConditions::default(),
-            attributes: None,
-            tags: None,
-            marks: Marks::default(),
-            storage_class: None,
-            checksum: None,
-            conditions: WriteConditions::default(),
-        };
+        let copy = copy_of("source");
         store.copy("b", "key", copy).await.map(drop)
     })
     .await;

@@ -14,9 +14,10 @@ use martlet_protocol::usage::{CountAt, Excess, Quota, UsageCounter};
 use martlet_protocol::{ErrorKind, Settings};
 
 use super::harness::{Harness, body, create, faulty, pattern, settle, unsized_body};
+use super::objects::copy_of;
 use crate::{
-    Accounts, CompleteUpload, CopyObject, Error, Exceeded, Incoming, NamedPart, NewBucket,
-    NewUpload, ObjectStore, PutObject, Result, Vault, Whose, WriteConditions, Written,
+    Accounts, CompleteUpload, Error, Exceeded, Incoming, NamedPart, NewBucket, NewUpload,
+    ObjectStore, PutObject, Result, Vault, Whose, WriteConditions, Written,
 };
 
 fn exceeded<T>(outcome: Result<T>) -> Option<Exceeded> {
@@ -58,20 +59,6 @@ async fn count(store: &ObjectStore, bucket: &str) -> (u64, u64) {
 /// A second or so, after which everybody has heard.
 async fn a_while() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
-}
-
-fn copy_of(key: &str) -> CopyObject {
-    CopyObject {
-        source: ("b".into(), key.into()),
-        source_version: None,
-        source_conditions: crate::ReadConditions::default(),
-        attributes: None,
-        tags: None,
-        marks: martlet_protocol::entry::Marks::default(),
-        storage_class: None,
-        checksum: None,
-        conditions: WriteConditions::default(),
-    }
 }
 
 #[tokio::test]

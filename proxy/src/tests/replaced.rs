@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use martlet_protocol::entry::{Attributes, Marks};
+use martlet_protocol::entry::Attributes;
 use martlet_protocol::testing::{Call, Fault, Op};
 use martlet_protocol::{BucketId, ErrorKind, Level, Settings};
 use tokio::time::sleep;
@@ -14,8 +14,9 @@ use tokio::time::sleep;
 use super::harness::{body, create, get, pattern, put};
 use super::multipart::naming;
 use super::nodes::{Nodes, Proxy};
+use super::objects::copy_of;
 use crate::{
-    CopyObject, Error, ListUploads, ListVersions, NewBucket, NewUpload, ReadConditions, Selection,
+    Error, ListUploads, ListVersions, NewBucket, NewUpload, ReadConditions, Selection,
     WriteConditions,
 };
 
@@ -73,17 +74,7 @@ async fn m2_what_is_in_a_bucket_that_was_made_again_is_found() {
                 assert_eq!(tagged.object.attributes.tags, tags);
             }
             _ => {
-                let copy = CopyObject {
-                    source: ("b".into(), "key".into()),
-                    source_version: None,
-                    source_conditions: ReadConditions::default(),
-                    attributes: None,
-                    tags: None,
-                    marks: Marks::default(),
-                    storage_class: None,
-                    checksum: None,
-                    conditions: WriteConditions::default(),
-                };
+                let copy = copy_of("key");
                 store.copy("b", "copy", copy).await.unwrap();
                 assert_eq!(maker.get(Level::Strict, "copy").await.unwrap().1, "x");
             }

@@ -104,6 +104,21 @@ async fn assert_now(probe: &Probe, changed: &[(String, Option<Value>)]) {
     }
 }
 
+/// Brings back the first node, whose device is an older copy of itself, and the second one. The third is
+/// killed, so that none of them has its say, and brought back after a while: the copy begins anew.
+async fn assert_older_copy_has_no_vote(probe: &mut Probe, changed: &[(String, Option<Value>)]) {
+    let nodes = &mut probe.cluster.nodes;
+    nodes[2].kill();
+    nodes[1].spawn();
+    nodes[0].spawn();
+    seconds(4.0).await;
+    assert!(!probe.cluster.nodes[0].is_ready().await, "nobody else has its say");
+    assert_never_older(probe, changed).await;
+    probe.cluster.nodes[2].start().await;
+    probe.cluster.nodes[0].wait_until_ready().await;
+    assert_now(probe, changed).await;
+}
+
 /// Waits until a node has refused to start, in these words, and ends it.
 async fn refused(probe: &mut Probe, node: usize, words: &str) {
     until("the node refuses", PATIENCE, async || {
@@ -129,15 +144,7 @@ async fn g1_an_old_disk_that_is_put_back_has_no_vote_until_it_has_begun_anew() {
     let nodes = &mut probe.cluster.nodes;
     nodes[0].kill();
     exchange(&nodes[0].device(1), &old);
-    nodes[2].kill();
-    nodes[1].spawn();
-    nodes[0].spawn();
-    seconds(4.0).await;
-    assert!(!probe.cluster.nodes[0].is_ready().await, "nobody else has its say");
-    assert_never_older(&probe, &changed).await;
-    probe.cluster.nodes[2].start().await;
-    probe.cluster.nodes[0].wait_until_ready().await;
-    assert_now(&probe, &changed).await;
+    assert_older_copy_has_no_vote(&mut probe, &changed).await;
     let aside = fs::read_dir(probe.cluster.nodes[0].device(1).join("quarantine")).unwrap();
     assert!(aside.count() > 0, "its index is aside");
     // And the one that stood in for it meanwhile is the older one now.
@@ -168,15 +175,7 @@ async fn g1_a_machine_that_was_restored_from_a_copy_has_no_vote_until_it_has_beg
         fs::remove_dir_all(beside(&nodes[0], name)).unwrap();
         fs::rename(beside(&nodes[0], &format!("{name}.copy")), beside(&nodes[0], name)).unwrap();
     }
-    nodes[2].kill();
-    nodes[1].spawn();
-    nodes[0].spawn();
-    seconds(4.0).await;
-    assert!(!probe.cluster.nodes[0].is_ready().await, "nobody else has its say");
-    assert_never_older(&probe, &changed).await;
-    probe.cluster.nodes[2].start().await;
-    probe.cluster.nodes[0].wait_until_ready().await;
-    assert_now(&probe, &changed).await;
+    assert_older_copy_has_no_vote(&mut probe, &changed).await;
     probe.finish().await;
 }
 
