@@ -12,19 +12,32 @@ use super::*;
 use crate::device::pulse::STALL_AFTER;
 use crate::disk::PosixDisk;
 
+mod bad_sector;
+
 const DEVICE: DeviceId = DeviceId(3);
 const START_MS: u64 = 1_700_000_000_000;
 const MOMENT: Duration = Duration::from_millis(100);
 
+/// What a device begins with: whether other devices hold what this one holds, and whether its votes
+/// rest until they remember it.
+struct Standing {
+    peers: bool,
+    introduced: bool,
+}
+
 fn device(root: &Path, clock: Arc<dyn Clock>, introduced: bool) -> Arc<Device> {
+    device_of(root, clock, Standing { peers: true, introduced })
+}
+
+fn device_of(root: &Path, clock: Arc<dyn Clock>, standing: Standing) -> Arc<Device> {
     let config = DeviceConfig { reserve: Reserve::Bytes(0), ..DeviceConfig::new(DEVICE, root) };
     let shared = Shared {
         clock,
         caches: Caches::default(),
         disk: Arc::new(PosixDisk),
         cluster: None,
-        votes_when_new: false,
-        introduced,
+        votes_when_new: !standing.peers,
+        introduced: standing.introduced,
         tree_key: TreeKey::default(),
         stall_after: STALL_AFTER,
     };

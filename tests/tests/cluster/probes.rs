@@ -7,6 +7,7 @@
 
 mod added_nodes;
 mod coded;
+mod collected;
 mod cut_off_proxy;
 mod drained_node;
 mod flipped_bits;

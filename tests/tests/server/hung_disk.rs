@@ -16,6 +16,8 @@ use tokio::time::timeout;
 const WRITERS: usize = 150;
 /// Long enough that the device is suspect, and new bytes go to the other one.
 const HANGS_FOR: Duration = Duration::from_mins(1);
+/// Seconds that the disk hangs instead, at least 60.
+const HANGS_SECONDS: &str = "MARTLET_TEST_HANG_SECONDS";
 const SUSPECT_AFTER: Duration = Duration::from_secs(45);
 /// Long after anybody should be answered whose device is well.
 const SOON: Duration = Duration::from_secs(15);
@@ -74,8 +76,11 @@ async fn a_disk_that_hangs_harms_what_lies_on_it_alone() {
     for writer in 0..WRITERS {
         writers.spawn(write_on(server.s3_address, writer, files.clone()));
     }
+    let seconds = std::env::var(HANGS_SECONDS).ok().map(|text| text.parse().unwrap());
+    let hangs_for =
+        seconds.map_or(HANGS_FOR, |seconds| HANGS_FOR.max(Duration::from_secs(seconds)));
     let (began, mut rounds, mut before) = (Instant::now(), 0, None);
-    while began.elapsed() < HANGS_FOR {
+    while began.elapsed() < hangs_for {
         if began.elapsed() > SUSPECT_AFTER {
             before.get_or_insert_with(|| files.load(Ordering::Relaxed));
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use martlet_protocol::backend::{Backend, Presence};
 use martlet_protocol::{DeviceId, ErrorKind};
 use tokio::time::Instant;
 
@@ -138,6 +139,13 @@ async fn a_copy_that_says_something_else_does_not_count_and_does_not_stay() {
     let id = extent(&rig.put("key", pattern(100_000, 1)).await.unwrap());
     settle().await;
     assert_eq!(rig.holders(id), [1, 3].map(DeviceId));
+    // A mark of a delete would keep repair from ever filling the device (rule X4).
+    let presence = rig.node.memory.presence(DeviceId(2), &[id]).await.unwrap();
+    assert_eq!(
+        presence,
+        [Presence::Missing],
+        "the differing copy goes, and nothing marks it deleted"
+    );
     rig.let_be([DeviceId(3)], NOT_NOW);
     let refused = rig.put("key", pattern(100_000, 2)).await;
     assert!(refused.is_err(), "two that differ are no majority");

@@ -13,6 +13,8 @@ use martlet_tests::checkers::{Outcome, Value};
 use martlet_tests::cluster::{Member, Plan};
 use martlet_tests::probe::{PATIENCE, Probe, keys, seconds, until};
 
+use super::collected::{self, until_collected};
+
 const KEYS: usize = 60;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -152,6 +154,36 @@ async fn g1_an_old_disk_that_is_put_back_has_no_vote_until_it_has_begun_anew() {
     exchange(&probe.cluster.nodes[0].device(1), &old);
     probe.cluster.nodes[0].start().await;
     assert_now(&probe, &changed).await;
+    probe.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g1_an_old_disk_that_outlived_the_tombstones_brings_no_deleted_object_back() {
+    let plan = Plan { nodes: 3, proxies: 2, ..collected::plan() };
+    let mut probe = Probe::over(plan.start().await).await;
+    let all = keys("kept", KEYS);
+    probe.put_all(&all, 1000).await;
+    let nodes = &mut probe.cluster.nodes;
+    nodes[0].kill();
+    let old = beside(&nodes[0], "old");
+    fs::rename(nodes[0].device(1), &old).unwrap();
+    fs::create_dir(nodes[0].device(1)).unwrap();
+    nodes[0].start().await;
+    let changed = change(&probe, &all).await;
+    // Nothing is left that would contradict what the old disk remembers.
+    until_collected(&probe, "kept/").await;
+    let nodes = &mut probe.cluster.nodes;
+    nodes[0].kill();
+    exchange(&nodes[0].device(1), &old);
+    nodes[0].start().await;
+    assert_now(&probe, &changed).await;
+    probe.settled().await;
+    assert_now(&probe, &changed).await;
+    let held = probe.cluster.held(0, "kept/").await;
+    for (key, value) in &changed {
+        let is_there = held.get(key).is_some_and(|entry| !entry.value.is_tombstone());
+        assert_eq!(is_there, value.is_some(), "{key} on the old disk");
+    }
     probe.finish().await;
 }
 
